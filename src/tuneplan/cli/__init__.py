@@ -1,0 +1,1 @@
+"""click: flags to a request to a use-case to a report to the terminal."""

@@ -1,0 +1,1 @@
+"""What it costs: money for hours, energy; pure."""

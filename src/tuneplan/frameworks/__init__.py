@@ -1,0 +1,1 @@
+"""Which job really runs: defaults of training frameworks by version and date."""

@@ -1,0 +1,79 @@
+"""Every sentence for people goes through here: a code, an English template, its parameters.
+
+The core makes ``Message`` values; a face turns them into text with ``str``. The template is the
+gettext key (the standard library's ``gettext``), so a translation is a catalogue file and no code.
+"""
+
+from __future__ import annotations
+
+import gettext
+from collections.abc import Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from importlib import resources
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LANGUAGES: Final = ("en", "zh-TW", "zh-CN")
+_language: ContextVar[str] = ContextVar("language", default="en")
+_translations: dict[str, gettext.NullTranslations] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One sentence for people, not yet in any language.
+
+    Attributes:
+        code: Stable and machine-readable, e.g. ``unknown_model``.
+        template: English, in ``str.format`` syntax; the key of the translation.
+        params: What the template names.
+    """
+
+    code: str
+    template: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return translate(self.template).format(**self.params)
+
+
+def message(code: str, template: str, /, **params: Any) -> Message:
+    """A ``Message``; ``code`` and ``template`` first, the parameters by name."""
+    return Message(code, template, MappingProxyType(params))
+
+
+def translate(template: str) -> str:
+    """The template in the current language, or itself where there is no translation."""
+    language = _language.get()
+    if language == "en":
+        return template
+    if language not in _translations:
+        folder = resources.files("tuneplan") / "locale"
+        _translations[language] = gettext.translation(
+            "tuneplan", localedir=str(folder), languages=[language.replace("-", "_")], fallback=True
+        )
+    return _translations[language].gettext(template)
+
+
+def say(template: str, /, **params: Any) -> str:
+    """A sentence, label or heading in the current language."""
+    return translate(template).format(**params) if params else translate(template)
+
+
+def current_language() -> str:
+    """The language that ``str(message)`` speaks now."""
+    return _language.get()
+
+
+@contextmanager
+def speaking(language: str) -> Iterator[None]:
+    """Within the block, messages read in ``language`` (one of ``LANGUAGES``)."""
+    token = _language.set(language)
+    try:
+        yield
+    finally:
+        _language.reset(token)

@@ -1,0 +1,1 @@
+"""Answers to things to read: tables and text; the only room that rounds."""

@@ -1,0 +1,1 @@
+"""Measured runs as published: rows to jobs and measurements."""

@@ -1,0 +1,1 @@
+"""Many candidates: enumerate, prune, Pareto, rank; pure."""

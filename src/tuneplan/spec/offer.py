@@ -1,0 +1,60 @@
+"""What can be rented or is owned, and for how much. Money is Decimal with an ISO currency."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Money:
+    """An exact amount; rounded only in ``report``."""
+
+    amount: Decimal
+    currency: str  # ISO 4217
+
+    def __add__(self, other: Money) -> Money:
+        if self.currency != other.currency:
+            msg = f"cannot add {other.currency} to {self.currency}"
+            raise ValueError(msg)
+        return Money(amount=self.amount + other.amount, currency=self.currency)
+
+    def times(self, factor: Decimal | float) -> Money:
+        """The amount times a factor (floats go through their shortest decimal form)."""
+        exact = factor if isinstance(factor, Decimal) else Decimal(repr(float(factor)))
+        return Money(amount=self.amount * exact, currency=self.currency)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """One way to get accelerators.
+
+    Attributes:
+        accelerator: Catalogue name.
+        num_accelerators: Cards that are rented together (the instance size).
+        price: Per hour for the whole instance.
+        region: None where the source does not say: it then never satisfies a residency limit.
+        interruptible: Spot or preemptible.
+        as_of: Date of the price; ``source`` says where it stood.
+        on_hand: The user's own cards: no price per hour, or an internal one.
+    """
+
+    provider: str
+    name: str
+    accelerator: str
+    num_accelerators: int
+    price: Money
+    region: str | None
+    interruptible: bool
+    as_of: date
+    source: str
+    host_memory_bytes: int | None = None
+    vcpus: int | None = None
+    on_hand: bool = False
+    from_user: bool = False
+
+    @property
+    def price_per_accelerator_hour(self) -> Money:
+        """Hourly price divided by the number of cards."""
+        return Money(amount=self.price.amount / self.num_accelerators, currency=self.price.currency)

@@ -1,0 +1,1 @@
+"""A data set to its token statistics."""
