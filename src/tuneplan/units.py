@@ -134,7 +134,7 @@ def format_gb(size_bytes: float) -> str:
 
 def format_duration(seconds: float) -> str:
     """A duration for people: ``"45 s"``, ``"12 min"``, ``"3.4 h"``, ``"2.1 d"``."""
-    if seconds < 1:
+    """A count for people, with thousands separators: ``"7,615,616,512"``."""
         return f"{seconds * 1e3:.3g} ms"
     for unit, factor, limit in (
         ("s", 1.0, 120.0),
