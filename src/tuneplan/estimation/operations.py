@@ -89,7 +89,7 @@ class Operation:
     flops: Number = 0.0
     bytes_moved: Number = 0.0
     m: Number = 0.0
-    n: float = 0.0
-    k: float = 0.0
+    n: Number = 0.0
+    k: Number = 0.0
     num_groups: int = 1
     attention: AttentionShape | None = None

@@ -206,6 +206,11 @@ class Loss:
         chunk_tokens: Tokens per chunk where chunked; 0 = the kernel's own rule.
         num_chunks: Fixed number of chunks where the framework splits so (torchtune: 8).
         trained_fraction: Share of tokens whose logits are computed (``logits_to_keep``), usually 1.
+        holds_model_logits: The model's own half-precision logits stay alive during the loss
+            (transformers 4.46 and later upcast inside the loss function; earlier versions
+            replaced the half copy by the fp32 one).
+        chunks_recomputed: Whether a chunk keeps nothing for backward (False: each chunk's
+            log-softmax stays until backward, as in LitGPT and torchtune before 0.7).
     """
 
     path: LossPath
@@ -215,6 +220,8 @@ class Loss:
     chunk_tokens: int = 0
     num_chunks: int = 0
     trained_fraction: float = 1.0
+    holds_model_logits: bool = False
+    chunks_recomputed: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,325 @@
+"""Attention as shadow operations: projections, positions, the kernel that really runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tuneplan.estimation.modules import Walk, cast, linear, share, split
+from tuneplan.estimation.operations import AttentionShape, Number, Operation, OperationKind
+from tuneplan.estimation.pointwise import activation, multiply, norm, rotary
+from tuneplan.estimation.shadow import Tensor
+from tuneplan.spec.architecture import Attention, Weight, WeightKind
+from tuneplan.spec.recipe import AttentionKernel, DType
+
+_FP32 = DType.FLOAT32
+
+
+def attention(walk: Walk, x: Tensor, mixer: Attention) -> Tensor:
+    """Self-attention with its projections."""
+    if mixer.latent is not None:
+        q, k, v = _latent_projections(walk, x, mixer)
+        gate = None
+    else:
+        q, k, v, gate = _projections(walk, x, mixer)
+    del x
+    out = attention_core(walk, [q, k, v], mixer)
+    del q, k, v
+    if gate is not None:
+        gate = activation(walk, gate, "sigmoid")
+        out = multiply(walk, out, gate, "gated attention output")
+        del gate
+    return linear(walk, out, _linears(mixer.weights)[-1])
+
+
+def _linears(weights: Sequence[Weight]) -> list[Weight]:
+    return [weight for weight in weights if weight.kind is WeightKind.LINEAR]
+
+
+def _projections(
+    walk: Walk, x: Tensor, mixer: Attention
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    projections = _linears(mixer.weights)[:-1]
+    query_size = mixer.query_size
+    gate = None
+    if len(projections) == 1:
+        fused = linear(walk, x, projections[0])
+        del x
+        q, k, v = split(walk, fused, [query_size, mixer.key_size, mixer.value_size])
+        del fused
+    else:
+        q = linear(walk, x, projections[0])
+        if mixer.output_gate and projections[0].out_features > query_size:
+            q, gate = split(walk, q, [query_size, projections[0].out_features - query_size])
+        k = linear(walk, x, projections[1])
+        v = linear(walk, x, projections[2]) if len(projections) > 2 else share(k)
+        del x
+    if mixer.query_key_norm:
+        norms = [weight for weight in mixer.weights if weight.kind is WeightKind.NORM]
+        if norms:
+            q = norm(walk, q, norms[0])
+            k = norm(walk, k, norms[-1])
+    if mixer.rotary:
+        q = rotary(walk, q, "queries")
+        k = rotary(walk, k, "keys")
+    return q, k, v, gate
+
+
+def _latent_projections(walk: Walk, x: Tensor, mixer: Attention) -> tuple[Tensor, Tensor, Tensor]:
+    """Multi-head latent attention: low-rank queries, keys and values; keys joined from two parts.
+
+    Source: transformers ``models/deepseek_v3/modeling_deepseek_v3.py DeepseekV3Attention``.
+    """
+    latent = mixer.latent
+    assert latent is not None  # noqa: S101
+    tape, tokens = walk.tape, walk.tokens
+    named = {weight.leaf: weight for weight in mixer.weights}
+    if latent.q_lora_rank:
+        low = linear(walk, x, named["q_a_proj"])
+        low = norm(walk, low, named["q_a_layernorm"])
+        q = linear(walk, low, named["q_b_proj"])
+        del low
+    else:
+        q = linear(walk, x, named["q_proj"])
+    compressed = linear(walk, x, named["kv_a_proj_with_mqa"])
+    del x
+    low, rope = split(walk, compressed, [latent.kv_lora_rank, latent.qk_rope_head_dim])
+    del compressed
+    low = norm(walk, low, named["kv_a_layernorm"])
+    both = linear(walk, low, named["kv_b_proj"])
+    del low
+    heads = mixer.num_attention_heads
+    k_part, v = _split(walk, both, [heads * latent.qk_nope_head_dim, heads * mixer.v_head_dim])
+    del both
+    q = rotary(walk, q, "queries", latent.qk_rope_head_dim / mixer.head_dim)
+    rope = rotary(walk, rope, "shared key part")
+    elements = tokens * heads * mixer.head_dim
+    k = tape.tensor(elements, k_part.dtype, "keys, joined")
+    tape.elementwise("join", 2 * k.size)
+    sizes = (k_part.elements, rope.elements, k_part.dtype)
+
+    def backward(grad: Tensor) -> tuple[Tensor, Tensor]:
+        tape.elementwise("join", 2 * grad.size)
+        del grad
+        return (
+            tape.tensor(sizes[0], sizes[2], "gradient of keys, first part"),
+            tape.tensor(sizes[1], sizes[2], "gradient of keys, shared part"),
+        )
+
+    return q, tape.link(k, (k_part, rope), (), backward), v
+
+
+def attention_core(walk: Walk, qkv: list[Tensor], mixer: Attention) -> Tensor:
+    """Softmax attention over queries, keys and values with the recipe's kernel.
+
+    ``qkv`` is emptied, so that what is not kept dies when the kernel is done with it.
+    """
+    kernel = walk.recipe.attention
+    if walk.recipe.expand_key_value and mixer.num_key_value_heads < mixer.num_attention_heads:
+        v, k = qkv.pop(), qkv.pop()
+        k = _expand(walk, k, mixer, mixer.head_dim, "keys")
+        v = _expand(walk, v, mixer, mixer.v_head_dim, "values")
+        qkv += [k, v]
+        del k, v
+    if kernel.keeps_scores:
+        return _eager(walk, qkv, mixer)
+    return _fused(walk, qkv, mixer)
+
+
+def _expand(walk: Walk, x: Tensor, mixer: Attention, head_dim: int, name: str) -> Tensor:
+    """``repeat_kv``: one copy of keys or values per query head."""
+    tape, elements, dtype = walk.tape, x.elements, x.dtype
+    out = tape.tensor(
+        walk.tokens * mixer.num_attention_heads * head_dim, dtype, f"{name}, repeated"
+    )
+    tape.elementwise("repeat", x.size + out.size)
+    traffic = x.size + out.size
+
+    def backward(grad: Tensor) -> tuple[Tensor]:
+        del grad
+        tape.elementwise("repeat", traffic)
+        return (tape.tensor(elements, dtype, f"gradient of {name}"),)
+
+    return tape.link(out, (x,), (), backward)
+
+
+def _shape(walk: Walk, mixer: Attention, *, backward: bool) -> AttentionShape:
+    heads = mixer.num_attention_heads if walk.recipe.expand_key_value else mixer.num_key_value_heads
+    return AttentionShape(
+        walk.sequences,
+        walk.length,
+        mixer.num_attention_heads,
+        heads,
+        mixer.head_dim,
+        mixer.v_head_dim,
+        walk.recipe.attention,
+        window=mixer.window,
+        backward=backward,
+    )
+
+
+def attention_flops(shape: AttentionShape) -> Number:
+    """Operations of one causal attention forward pass: QK and PV over the visible keys.
+
+    ``2 x heads x (d + d_v) x sum of visible keys``; causal halves the square, a window caps it.
+    """
+    length = shape.length
+    if shape.window is not None:
+        seen = 0.5 * length * length - 0.5 * _positive(length - shape.window) ** 2
+    else:
+        seen = 0.5 * length * length
+    if not shape.causal:
+        seen = length * length
+    return 2.0 * shape.num_sequences * shape.num_heads * (shape.head_dim + shape.v_head_dim) * seen
+
+
+def _positive(value: Number) -> Number:
+    return (value + abs(value)) / 2
+
+
+def _record(walk: Walk, mixer: Attention, *, backward: bool, bytes_moved: Number) -> None:
+    shape = _shape(walk, mixer, backward=backward)
+    flops = attention_flops(shape) * (2.5 if backward else 1.0)
+    walk.tape.operations.append(
+        Operation(
+            "attention",
+            OperationKind.ATTENTION,
+            walk.tape.stage,
+            walk.recipe.compute_dtype,
+            launches=3.0 if backward else 1.0,
+            flops=flops,
+            bytes_moved=bytes_moved,
+            attention=shape,
+        )
+    )
+
+
+def _fused(walk: Walk, qkv: list[Tensor], mixer: Attention) -> Tensor:
+    """A kernel without scores: keeps q, k, v, the output and one number per head and token.
+
+    Backward of FlashAttention-2 holds an fp32 accumulator of dq and, with fewer key heads than
+    query heads, dk and dv per query head; the memory-efficient kernel an fp32 accumulator only
+    for heads wider than its register tile (64).
+    Source: FlashAttention 2.6 ``csrc/flash_attn/flash_api.cpp mha_bwd``; PyTorch
+    ``mem_eff_attention/kernel_backward.h`` (``kNeedsAccumGradQ``).
+    """
+    recipe, tape = walk.recipe, walk.tape
+    half = recipe.compute_dtype if recipe.compute_dtype is not _FP32 else qkv[0].dtype
+    by_flash = recipe.attention is not AttentionKernel.SDPA_EFFICIENT
+    if by_flash:
+        v, k, q = qkv.pop(), qkv.pop(), qkv.pop()
+        qkv += [
+            cast(walk, q, half, "queries"),
+            cast(walk, k, half, "keys"),
+            cast(walk, v, half, "values"),
+        ]
+        del q, k, v
+    v, k, q = qkv.pop(), qkv.pop(), qkv.pop()
+    dtype, sizes = q.dtype, (q.elements, k.elements, v.elements)
+    heads = walk.tokens * mixer.num_attention_heads
+    if tape.grad:
+        tape.saves()
+    out = tape.tensor(heads * mixer.v_head_dim, dtype, "attention output")
+    sums = tape.tensor(heads, _FP32, "attention log-sum-exp")
+    traffic = q.size + k.size + v.size + out.size
+    _record(walk, mixer, backward=False, bytes_moved=traffic)
+    repeated = (
+        by_flash
+        and not recipe.expand_key_value
+        and (mixer.num_key_value_heads < mixer.num_attention_heads)
+    )
+    accumulates = by_flash or (dtype is not _FP32 and mixer.head_dim > 64)
+
+    def backward(grad: Tensor) -> tuple[Tensor, ...]:
+        results = [
+            tape.tensor(size, dtype, f"gradient of {name}")
+            for size, name in zip(sizes, ("queries", "keys", "values"), strict=True)
+        ]
+        temporaries = [tape.tensor(heads, _FP32, "attention backward row sums")]
+        if accumulates:
+            temporaries.append(tape.tensor(sizes[0], _FP32, "query gradient accumulator"))
+        if repeated:
+            temporaries.append(
+                tape.tensor(heads * mixer.head_dim, dtype, "key gradient per query head")
+            )
+            temporaries.append(
+                tape.tensor(heads * mixer.v_head_dim, dtype, "value gradient per query head")
+            )
+        _record(walk, mixer, backward=True, bytes_moved=2 * traffic)
+        del temporaries, grad
+        return tuple(results)
+
+    return tape.link(out, (q, k, v), (q, k, v, out, sums), backward)
+
+
+def _eager(walk: Walk, qkv: list[Tensor], mixer: Attention) -> Tensor:
+    """Scores in memory: product, scale, mask, fp32 softmax, cast, product.
+
+    CUDA softmax's backward makes a full temporary (``aten/src/ATen/native/cuda/SoftMax.cu``); the
+    fp32 softmax of an fp16 input is one fused kernel, of a bf16 input it is not.
+    Source: transformers ``modeling_llama.py eager_attention_forward``.
+    """
+    recipe, tape = walk.recipe, walk.tape
+    v, k, q = qkv.pop(), qkv.pop(), qkv.pop()
+    dtype = q.dtype
+    if recipe.autocast and dtype is _FP32:
+        dtype = recipe.compute_dtype
+    scores = walk.sequences * mixer.num_attention_heads * walk.length * walk.length
+    sizes = (q.elements, k.elements, v.elements)
+    output = walk.tokens * mixer.num_attention_heads * mixer.v_head_dim
+    wide = recipe.attention is AttentionKernel.EAGER
+    if tape.grad:
+        tape.saves()
+    raw = tape.tensor(scores, dtype, "attention scores")
+    scaled = tape.tensor(scores, dtype, "attention scores, scaled")
+    del raw
+    masked = tape.tensor(scores, dtype, "attention scores, masked")
+    del scaled
+    upcast = None
+    if dtype is DType.BFLOAT16 and wide:
+        upcast = tape.tensor(scores, _FP32, "attention scores as float32")
+    chance = tape.tensor(scores, _FP32 if wide else dtype, "attention probabilities")
+    del upcast
+    kept = [q, k, chance]
+    if chance.dtype is not dtype:
+        narrow = tape.tensor(scores, dtype, f"attention probabilities as {dtype}")
+        del chance
+        chance = narrow
+        kept.append(chance)
+        del narrow
+    del masked
+    kept.append(v)
+    if tape.grad:
+        tape.saves()
+    out = tape.tensor(output, dtype, "attention output")
+    joined = tape.tensor(output, dtype, "attention output, heads joined")
+    del out
+    b = dtype.num_bytes
+    _record(walk, mixer, backward=False, bytes_moved=scores * (7 * b + (8 if wide else 2 * b)))
+    tape.elementwise("join heads", 2 * output * b, launches=4.0)
+    one_byte = 4 if wide else b
+
+    def backward(grad: Tensor) -> tuple[Tensor, ...]:
+        chances = tape.tensor(scores, dtype, "gradient of probabilities")
+        value = tape.tensor(sizes[2], dtype, "gradient of values")
+        del grad
+        if wide and dtype is DType.BFLOAT16:
+            wider = tape.tensor(scores, _FP32, "gradient of probabilities as float32")
+            del chances
+            chances = wider
+            del wider
+        product = tape.tensor(
+            scores, _FP32 if wide else dtype, "softmax backward: gradient times output"
+        )
+        raw = tape.tensor(
+            scores, _FP32 if wide and dtype is DType.BFLOAT16 else dtype, "gradient of scores"
+        )
+        del product, chances
+        scaled = tape.tensor(scores, dtype, "gradient of scores, scaled")
+        del raw
+        query = tape.tensor(sizes[0], dtype, "gradient of queries")
+        key = tape.tensor(sizes[1], dtype, "gradient of keys")
+        del scaled
+        _record(walk, mixer, backward=True, bytes_moved=scores * (8 * b + 4 * one_byte))
+        return query, key, value
+
+    return tape.link(joined, (q, k, v), kept, backward)

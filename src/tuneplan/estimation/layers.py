@@ -1,0 +1,274 @@
+"""One layer, walked once: what it keeps, what it needs in passing, what it executes.
+
+All layers of a group are equal, so one walk stands for all of them; ``memory`` puts the layers
+together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tuneplan.estimation.attention import attention
+from tuneplan.estimation.feedforward import experts, feed_forward, recurrence
+from tuneplan.estimation.modules import Walk, add, share
+from tuneplan.estimation.operations import Number, Operation, Stage
+from tuneplan.estimation.pointwise import norm
+from tuneplan.estimation.roles import Place
+from tuneplan.estimation.shadow import Meter, Tape, Tensor
+from tuneplan.spec.architecture import Attention, Layer, MixtureOfExperts, Weight
+from tuneplan.spec.recipe import Checkpointing, DType, TrainingRecipe
+
+_POST_ONLY = frozenset({"post_attention_layernorm", "post_feedforward_layernorm"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerProfile:
+    """What one layer does to memory, in bytes, and what it executes.
+
+    Attributes:
+        forward_peak: Most that is alive in its forward, its input included.
+        kept: Alive after its forward until its backward, its output not included.
+        backward_peak: Most that is alive in its backward (and recomputation): what it kept, the
+            arriving gradient and everything in passing; gradients of its weights included.
+        gradients: Gradients of its trained weights that stay.
+        cast_weights: Copies of trained fp32 weights that autocast caches until the forward ends.
+        hidden: Its output.
+        operations: Of one micro-batch: forward, recomputation, backward.
+        at_forward_peak, at_backward_peak: ``(name, bytes)`` of what is alive, largest first;
+            only when asked for.
+    """
+
+    forward_peak: Number
+    kept: Number
+    backward_peak: Number
+    gradients: Number
+    cast_weights: Number
+    hidden: Number
+    operations: tuple[Operation, ...]
+    at_forward_peak: tuple[tuple[str, float], ...] = ()
+    at_backward_peak: tuple[tuple[str, float], ...] = ()
+
+
+def run_layer(walk: Walk, x: Tensor, layer: Layer) -> Tensor:
+    """Forward of one layer in Hugging Face's order; ``x`` is given away by the caller."""
+    norms = list(layer.norms)
+    if layer.parallel:
+        return _parallel_layer(walk, x, layer)
+    names = {weight.leaf for weight in norms}
+    post_only = names == _POST_ONLY
+    sandwich = len(norms) == 4
+    blocks = [block for block in (layer.mixer, layer.feed_forward) if block is not None]
+    for index, block in enumerate(blocks):
+        before, after = _norms_of(norms, index, len(blocks), post_only=post_only, sandwich=sandwich)
+        hidden = norm(walk, x, before) if before is not None else share(x)
+        hidden = _block(walk, hidden, block)
+        if after is not None:
+            hidden = norm(walk, hidden, after)
+        x = _residual(walk, x, hidden)
+        del hidden
+    return x
+
+
+def _norms_of(
+    norms: list[Weight], index: int, num_blocks: int, *, post_only: bool, sandwich: bool
+) -> tuple[Weight | None, Weight | None]:
+    """The norm before and after the ``index``-th block of a layer."""
+    if sandwich:
+        return norms[2 * index], norms[2 * index + 1]
+    if post_only:
+        return None, norms[index]
+    if num_blocks == 1 or len(norms) == 1:
+        return (norms[0] if norms and index == 0 else None), None
+    return (norms[index] if index < len(norms) else None), None
+
+
+def _block(walk: Walk, x: Tensor, block: object) -> Tensor:
+    if isinstance(block, Attention):
+        return attention(walk, x, block)
+    if isinstance(block, MixtureOfExperts):
+        return experts(walk, x, block)
+    if hasattr(block, "conv_kernel"):
+        return recurrence(walk, x, block)  # type: ignore[arg-type]
+    return feed_forward(walk, x, block)  # type: ignore[arg-type]
+
+
+def _residual(walk: Walk, x: Tensor, hidden: Tensor) -> Tensor:
+    return add(walk, x, hidden, "hidden states")
+
+
+def _parallel_layer(walk: Walk, x: Tensor, layer: Layer) -> Tensor:
+    """Attention and feed-forward read the same input and are added together (GPT-NeoX, Phi)."""
+    first = norm(walk, x, layer.norms[0])
+    second = norm(walk, x, layer.norms[1]) if len(layer.norms) > 1 else share(first)
+    mixed = _block(walk, first, layer.mixer)
+    del first
+    fed = _block(walk, second, layer.feed_forward)
+    del second
+    both = add(walk, mixed, fed, "attention and feed-forward")
+    del mixed, fed
+    return _residual(walk, x, both)
+
+
+def profile_layer(
+    layer: Layer,
+    recipe: TrainingRecipe,
+    *,
+    hidden_size: int,
+    sequences: Number,
+    length: Number,
+    place: Place = Place.LAYER,
+    record: bool = False,
+    wants_gradient: bool = True,
+    accumulating: bool = False,
+) -> LayerProfile:
+    """Walk one layer forward and backward under the recipe's checkpointing.
+
+    Args:
+        sequences, length: Their product is the micro-batch's tokens; NumPy arrays of one shape
+            count many micro-batches at once.
+        record: Also say what is alive at the peaks (slower).
+        accumulating: Weight gradients are there already; new ones are added to them.
+        wants_gradient: False where nothing before or in this layer is trained.
+    """
+    tokens = sequences * length
+    elements = tokens * hidden_size
+    checkpointed = recipe.gradient_checkpointing is not Checkpointing.NONE
+
+    def walk_on(tape: Tape) -> Walk:
+        return Walk(tape, recipe, tokens, sequences, length, place)
+
+    def start(tape: Tape) -> Tensor:
+        if wants_gradient:
+            return tape.leaf(elements, recipe.hidden_dtype, "layer input")
+        return tape.tensor(elements, recipe.hidden_dtype, "layer input")
+
+    meter = Meter(record=record)
+    tape = Tape(meter, grad=wants_gradient and not checkpointed)
+    tape.accumulating = accumulating
+    outputs = [_forward(walk_on(tape), start(tape), layer)]
+    hidden = outputs[0].size
+    operations = list(tape.operations)
+    forward_peak, at_forward = meter.peak, alive_at_peak(meter)
+    if not wants_gradient:
+        return LayerProfile(
+            forward_peak=forward_peak,
+            kept=0.0,
+            backward_peak=0.0,
+            gradients=0.0,
+            cast_weights=0.0,
+            hidden=hidden,
+            operations=tuple(operations),
+            at_forward_peak=at_forward,
+        )
+    if not checkpointed:
+        kept = meter.current - hidden
+        meter.restart_peak()
+        backward = _backward(tape, outputs.pop(), meter)
+    else:
+        outputs.clear()
+        kept = (
+            0.0
+            if recipe.gradient_checkpointing is Checkpointing.OFFLOAD
+            else (elements * recipe.hidden_dtype.num_bytes)
+        )
+        meter = Meter(record=record)
+        tape = Tape(meter, grad=True, stage=Stage.RECOMPUTE)
+        tape.accumulating = accumulating
+        backward = _recomputed(walk_on(tape), start(tape), layer)
+    operations += backward[1]
+    return LayerProfile(
+        forward_peak=forward_peak,
+        kept=kept,
+        backward_peak=meter.peak,
+        gradients=backward[0],
+        cast_weights=_cast_weights(layer, recipe, place),
+        hidden=hidden,
+        operations=tuple(operations),
+        at_forward_peak=at_forward,
+        at_backward_peak=alive_at_peak(meter),
+    )
+
+
+def _forward(walk: Walk, x: Tensor, layer: Layer) -> Tensor:
+    holder = [x]
+    del x
+    return run_layer(walk, holder.pop(), layer)
+
+
+def _backward(tape: Tape, out: Tensor, meter: Meter) -> tuple[Number, list[Operation]]:
+    tape.operations = []
+    tape.stage = Stage.BACKWARD
+    grad = tape.tensor(out.elements, out.dtype, "arriving gradient")
+    holder = [out, grad]
+    del out, grad
+    result = tape.run_backward(holder.pop(0), holder.pop(0))
+    gradients = meter.current - (result.size if result is not None else 0.0)
+    return gradients, tape.operations
+
+
+def _recomputed(walk: Walk, x: Tensor, layer: Layer) -> tuple[Number, list[Operation]]:
+    """Recompute, then go backward.
+
+    Reentrant checkpointing holds the output until the backward of the segment is over;
+    non-reentrant stops when the last kept tensor exists again
+    (``torch/utils/checkpoint.py``, torch 2.1 and later).
+    """
+    tape, meter, reentrant = walk.tape, walk.tape.meter, walk.recipe.use_reentrant
+    grad = tape.tensor(x.elements, x.dtype, "arriving gradient")
+    out = _forward(walk, Tensor(x.storage, x.elements, x.dtype, x.node), layer)
+    operations, held = tape.operations, out.storage
+    if not reentrant:
+        num_operations, peak = tape.at_last_save
+        operations = operations[:num_operations]
+        held = tape.tensor(0.0, out.dtype, "output").storage
+        out = Tensor(held, out.elements, out.dtype, out.node)
+        meter.restart_peak()
+        meter.peak = (
+            np.maximum(meter.peak, peak) if isinstance(peak, np.ndarray) else max(meter.peak, peak)
+        )
+    tape.operations = []
+    tape.stage = Stage.BACKWARD
+    holder = [out, grad]
+    del out, grad, x
+    result = tape.run_backward(holder.pop(0), holder.pop(0))
+    gradients = meter.current - held.size - (result.size if result is not None else 0.0)
+    return gradients, [*operations, *tape.operations]
+
+
+def _cast_weights(layer: Layer, recipe: TrainingRecipe, place: Place) -> float:
+    """bf16 copies of trained fp32 linears that autocast's cache holds until the forward ends.
+
+    Source: ``aten/src/ATen/autocast_mode.cpp cached_cast`` (fp32 leaves that require grad).
+    """
+    if not recipe.autocast or recipe.method.uses_adapter:
+        return 0.0
+    if recipe.trainable_dtype is not DType.FLOAT32 or place is Place.VISION:
+        return 0.0
+    linears = sum(
+        weight.num_weight_elements for weight in layer.weights() if len(weight.shape) >= 2
+    )
+    return float(linears * recipe.compute_dtype.num_bytes)
+
+
+def alive_at_peak(meter: Meter) -> tuple[tuple[str, float], ...]:
+    """What is alive when the recorded total is largest, summed by name, largest first."""
+    if meter.events is None:
+        return ()
+    total = best = 0.0
+    best_at = -1
+    for index, (_, change, _) in enumerate(meter.events):
+        total += change
+        if total > best:
+            best, best_at = total, index
+    alive: dict[int, tuple[str, float]] = {}
+    for key, change, name in meter.events[: best_at + 1]:
+        if change >= 0:
+            alive[key] = (name, change)
+        else:
+            alive.pop(key, None)
+    summed: dict[str, float] = {}
+    for name, size in alive.values():
+        summed[name] = summed.get(name, 0.0) + size
+    return tuple(sorted(summed.items(), key=lambda item: -item[1]))

@@ -1,0 +1,381 @@
+"""From the last hidden state to the loss and back, on every path a framework takes.
+
+With a vocabulary of 128k to 256k this is the peak of most jobs that materialise their logits.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tuneplan.estimation.layers import alive_at_peak
+from tuneplan.estimation.modules import Walk, cast, linear
+from tuneplan.estimation.operations import Number, Operation, OperationKind, Stage
+from tuneplan.estimation.pointwise import norm
+from tuneplan.estimation.roles import Place, role_of
+from tuneplan.estimation.shadow import Meter, Storage, Tape, Tensor
+from tuneplan.spec.architecture import ModelArchitecture, Weight, WeightKind
+from tuneplan.spec.recipe import DType, LossPath, TrainingRecipe
+
+_FP32 = DType.FLOAT32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadProfile:
+    """What final norm, head and loss do to memory, in bytes.
+
+    Attributes:
+        forward_peak, backward_peak: Most that is alive, the last hidden state included.
+        gradients: Gradients of trained weights that stay (head, final norm).
+        held_logits: Logits that the training loop keeps until the next step's.
+    """
+
+    forward_peak: Number
+    backward_peak: Number
+    gradients: Number
+    held_logits: Number
+    operations: tuple[Operation, ...]
+    at_forward_peak: tuple[tuple[str, float], ...] = ()
+    at_backward_peak: tuple[tuple[str, float], ...] = ()
+
+
+def profile_head(
+    model: ModelArchitecture,
+    recipe: TrainingRecipe,
+    *,
+    sequences: Number,
+    length: Number,
+    record: bool = False,
+    wants_gradient: bool = True,
+    accumulating: bool = False,
+) -> HeadProfile:
+    """Walk final norm, head and loss forward and backward."""
+    tokens = sequences * length
+    meter = Meter(record=record)
+    tape = Tape(meter, grad=True)
+    tape.accumulating = accumulating
+    walk = Walk(tape, recipe, tokens, sequences, length, Place.HEAD)
+    elements = tokens * model.hidden_size
+    x = (
+        tape.leaf(elements, recipe.hidden_dtype, "last hidden state")
+        if wants_gradient
+        else tape.tensor(elements, recipe.hidden_dtype, "last hidden state")
+    )
+    final = [weight for weight in model.outer if weight.kind is WeightKind.NORM]
+    if final:
+        walk.place = Place.OUTER
+        x = norm(walk, x, final[-1])
+        walk.place = Place.HEAD
+    held: list[Storage] = []
+    # The model's forward still names the normalised hidden states while the loss is computed.
+    named = x.storage
+    holder = [x]
+    del x
+    loss = _PATHS[recipe.loss.path](walk, holder, _head_weight(model), held)
+    del named
+    if not recipe.keeps_outputs:
+        held.clear()
+    forward_peak, at_forward = meter.peak, alive_at_peak(meter)
+    held_size = held[0].size if held else 0.0
+    meter.restart_peak()
+    tape.stage = Stage.BACKWARD
+    gradients: Number = 0.0
+    if loss.node is not None:
+        outputs = [loss, tape.tensor(1.0, _FP32, "loss gradient")]
+        del loss
+        result = tape.run_backward(outputs.pop(0), outputs.pop(0))
+        gradients = meter.current - held_size - (result.size if result is not None else 0.0)
+    return HeadProfile(
+        forward_peak=forward_peak,
+        backward_peak=meter.peak,
+        gradients=gradients,
+        held_logits=held_size,
+        operations=tuple(tape.operations),
+        at_forward_peak=at_forward,
+        at_backward_peak=alive_at_peak(meter),
+    )
+
+
+def _head_weight(model: ModelArchitecture) -> Weight:
+    """The head, or the token embedding in its place where they are tied."""
+    if model.head is not None:
+        return model.head
+    return Weight(
+        name="lm_head", kind=WeightKind.LINEAR, shape=model.token_embedding.shape, bias=False
+    )
+
+
+def _full(walk: Walk, holder: list[Tensor], head: Weight, held: list[Storage]) -> Tensor:
+    """Logits, an fp32 copy, perhaps a shifted copy, then ``F.cross_entropy``.
+
+    Source: transformers ``modeling_llama.py LlamaForCausalLM.forward`` (4.31-4.45) and
+    ``loss/loss_utils.py ForCausalLMLoss`` (4.46-5.24).
+    """
+    logits, half = _upcast_logits(walk, _trained_share(walk, holder), head, held)
+    loss = _cross_entropy(walk, logits)
+    del logits, half
+    return loss
+
+
+def _upcast_logits(
+    walk: Walk, x: Tensor, head: Weight, held: list[Storage]
+) -> tuple[Tensor, Storage | None]:
+    """Logits as the loss reads them, and what the model's forward still holds meanwhile."""
+    settings = walk.recipe.loss
+    logits = linear(walk, x, head)
+    del x
+    held.append(logits.storage)
+    half = None
+    if settings.upcast_logits:
+        if settings.holds_model_logits:
+            half = logits.storage
+        logits = cast(walk, logits, _FP32, "logits", OperationKind.LOSS)
+        if not settings.holds_model_logits:
+            held[:] = [logits.storage]
+    if settings.shifted_copy:
+        full = logits.storage
+        logits = _shifted(walk, logits)
+        half = half or full
+    return logits, half
+
+
+def _trained_share(walk: Walk, holder: list[Tensor]) -> Tensor:
+    """The hidden states whose logits are computed (``logits_to_keep``), all of them by default."""
+    x = holder.pop()
+    share = walk.recipe.loss.trained_fraction
+    if share >= 1.0:
+        return x
+    tape, elements, dtype = walk.tape, x.elements, x.dtype
+    out = tape.tensor(elements * share, dtype, "hidden states with labels")
+    tape.elementwise("select", 2 * out.size)
+
+    def backward(grad: Tensor) -> tuple[Tensor]:
+        del grad
+        tape.elementwise("select", 2 * elements * dtype.num_bytes)
+        return (tape.tensor(elements, dtype, "gradient of last hidden state"),)
+
+    return tape.link(out, (x,), (), backward)
+
+
+def _shifted(walk: Walk, logits: Tensor) -> Tensor:
+    """``logits[..., :-1, :].contiguous()``; backward pads with zeros in a new tensor."""
+    tape, elements, dtype = walk.tape, logits.elements, logits.dtype
+    out = tape.tensor(elements, dtype, "shifted logits")
+    tape.elementwise("shift", 2 * logits.size, kind=OperationKind.LOSS)
+
+    def backward(grad: Tensor) -> tuple[Tensor]:
+        tape.elementwise("shift", 3 * grad.size, launches=2.0, kind=OperationKind.LOSS)
+        return (tape.tensor(elements, dtype, "gradient of logits, padded"),)
+
+    return tape.link(out, (logits,), (), backward)
+
+
+def _cross_entropy(walk: Walk, logits: Tensor) -> Tensor:
+    """``log_softmax`` (kept) and ``nll_loss``, whose backward makes a full zero-filled gradient.
+
+    Source: PyTorch ``derivatives.yaml`` (``_log_softmax``: result), ``cuda/NLLLoss2d.cu``.
+    """
+    if walk.recipe.loss.path is LossPath.FUSED_CROSS_ENTROPY:
+        return _fused_cross_entropy(walk, logits)
+    tape, elements, dtype = walk.tape, logits.elements, logits.dtype
+    inner = _FP32 if walk.recipe.autocast else dtype
+    logits = cast(walk, logits, inner, "logits", OperationKind.LOSS)
+    chances = tape.tensor(elements, inner, "log-softmax of logits")
+    size = chances.size
+    tape.elementwise("log-softmax", 2 * size, launches=3.0, kind=OperationKind.LOSS)
+    loss = tape.tensor(1.0, _FP32, "loss")
+
+    def backward(grad: Tensor) -> tuple[Tensor]:
+        scattered = tape.tensor(elements, inner, "gradient of log-softmax")
+        result = tape.tensor(elements, inner, "gradient of logits")
+        tape.elementwise("log-softmax", 4 * size, launches=4.0, kind=OperationKind.LOSS)
+        del scattered, grad
+        return (result,)
+
+    return tape.link(loss, (logits,), (chances,), backward)
+
+
+def _fused_cross_entropy(walk: Walk, logits: Tensor) -> Tensor:
+    """One kernel over full logits; its backward writes the gradient over them.
+
+    Source: unsloth ``kernels/cross_entropy_loss.py`` (and fms-acceleration's copy).
+    """
+    tape, elements, dtype = walk.tape, logits.elements, logits.dtype
+    size = logits.size
+    tape.elementwise("cross entropy", size, kind=OperationKind.LOSS)
+    loss = tape.tensor(1.0, _FP32, "loss")
+    kept = [logits.storage]
+
+    def backward(grad: Tensor) -> tuple[Tensor]:
+        del grad
+        tape.elementwise("cross entropy", 2 * size, kind=OperationKind.LOSS)
+        return (Tensor(kept.pop(), elements, dtype),)
+
+    return tape.link(loss, (logits,), (), backward)
+
+
+def _fused_linear(walk: Walk, holder: list[Tensor], head: Weight, held: list[Storage]) -> Tensor:
+    """Head and loss in one function that makes its gradients in the forward, chunk by chunk.
+
+    A chunk is the next power of two of ``T / ceil(V / h)`` rows; alive per chunk: half logits, an
+    fp32 copy, a half copy and its scaled copy.
+    Source: Liger-Kernel ``ops/fused_linear_cross_entropy.py``.
+    """
+    del held
+    tape, recipe = walk.tape, walk.recipe
+    x = _trained_share(walk, holder)
+    role = role_of(head, recipe, walk.place)
+    compute = recipe.compute_dtype if recipe.autocast else x.dtype
+    x = cast(walk, x, compute, "last hidden state")
+    elements, vocab, hidden = x.elements, head.out_features, head.in_features
+    tokens = elements / hidden
+    rows = _chunk_rows(tokens, vocab, hidden)
+    saved = [tape.tensor(elements, compute, "gradient of last hidden state")]
+    if role.trained or role.copied:
+        saved.append(
+            tape.tensor(float(vocab * hidden), compute, "gradient of head, made in the forward")
+        )
+    chunk = [
+        tape.tensor(rows * vocab, compute, "chunk of logits"),
+        tape.tensor(rows * vocab, _FP32, "chunk of logits as float32"),
+        tape.tensor(rows * vocab, compute, "chunk of logits' gradient"),
+        tape.tensor(rows * vocab, compute, "chunk of logits' gradient, scaled"),
+    ]
+    chunks = float(np.mean(np.ceil(tokens / rows)))
+    tape.matmul("lm_head", tokens, vocab, hidden, compute)
+    tape.matmul("lm_head input gradient", tokens, hidden, vocab, compute)
+    if role.trained or role.copied:
+        tape.matmul("lm_head weight", vocab, hidden, tokens, compute)
+    tape.elementwise(
+        "cross entropy", 20 * tokens * vocab, launches=10 * chunks, kind=OperationKind.LOSS
+    )
+    del chunk
+    loss = tape.tensor(1.0, _FP32, "loss")
+    storages = [tensor.storage for tensor in saved]
+    dtype = recipe.gradient_dtype or role.dtype
+    del saved
+
+    def backward(grad: Tensor) -> tuple[Tensor]:
+        del grad
+        if len(storages) > 1:
+            storages.pop()
+            tape.weight_gradient(float(vocab * hidden), dtype, "lm_head")
+        return (Tensor(storages.pop(), elements, compute),)
+
+    return tape.link(loss, (x,), (), backward, trains=True)
+
+
+def _chunk_rows(tokens: Number, vocab: int, hidden: int) -> Number:
+    target = np.ceil(np.asarray(tokens) / math.ceil(vocab / hidden))
+    rows = np.exp2(np.ceil(np.log2(np.maximum(target, 1.0))))
+    return rows if isinstance(tokens, np.ndarray) else float(rows)
+
+
+def _chunked(walk: Walk, holder: list[Tensor], head: Weight, held: list[Storage]) -> Tensor:
+    """Head and loss over chunks of tokens.
+
+    Where chunks are recomputed, only one is alive at a time. Otherwise (LitGPT, torchtune before
+    0.7) the logits of all chunks exist together and each keeps its log-softmax.
+    Source: TRL 1.10 ``trainer/sft_trainer.py`` (chunked NLL), torchtune 0.4
+    ``modules/loss/ce_chunked_output_loss.py``, LitGPT ``utils.py chunked_cross_entropy``.
+    """
+    settings, tape = walk.recipe.loss, walk.tape
+    if not settings.chunks_recomputed:
+        return _kept_chunks(walk, holder, head, held)
+    x = _trained_share(walk, holder)
+    role = role_of(head, walk.recipe, walk.place)
+    compute = walk.recipe.compute_dtype if walk.recipe.autocast else x.dtype
+    elements, vocab, hidden, source = x.elements, head.out_features, head.in_features, x.dtype
+    tokens = elements / hidden
+    rows = _rows_of_chunk(walk, tokens)
+    size = rows * vocab
+    chunk = [
+        tape.tensor(size, compute, "chunk of logits"),
+        tape.tensor(size, _FP32, "chunk of logits as float32"),
+        tape.tensor(size, _FP32, "chunk of log-softmax"),
+    ]
+    tape.matmul("lm_head", tokens, vocab, hidden, compute)
+    launches = 8 * float(np.mean(tokens / rows))
+    tape.elementwise(
+        "cross entropy", 14 * tokens * vocab, launches=launches, kind=OperationKind.LOSS
+    )
+    del chunk
+    loss = tape.tensor(1.0, _FP32, "loss")
+
+    def backward(grad: Tensor) -> tuple[Tensor]:
+        del grad
+        result = tape.tensor(elements, source, "gradient of last hidden state")
+        chunk = [
+            tape.tensor(size, compute, "chunk of logits"),
+            tape.tensor(size, _FP32, "chunk of log-softmax"),
+            tape.tensor(size, _FP32, "chunk of log-softmax gradient"),
+            tape.tensor(size, _FP32, "chunk of logits' gradient"),
+        ]
+        tape.matmul("lm_head", tokens, vocab, hidden, compute)
+        tape.matmul("lm_head input gradient", tokens, hidden, vocab, compute)
+        tape.elementwise(
+            "cross entropy", 32 * tokens * vocab, launches=2 * launches, kind=OperationKind.LOSS
+        )
+        if role.trained or role.copied:
+            tape.matmul("lm_head weight", vocab, hidden, tokens, compute)
+            tape.weight_gradient(float(vocab * hidden), role.dtype, "lm_head")
+        del chunk
+        return (result,)
+
+    return tape.link(loss, (x,), (x,), backward, trains=role.trained or role.copied)
+
+
+def _rows_of_chunk(walk: Walk, tokens: Number) -> Number:
+    settings = walk.recipe.loss
+    if settings.num_chunks:
+        return tokens / settings.num_chunks
+    rows = settings.chunk_tokens or 256
+    return np.minimum(tokens, rows) if isinstance(tokens, np.ndarray) else min(tokens, float(rows))
+
+
+def _kept_chunks(walk: Walk, holder: list[Tensor], head: Weight, held: list[Storage]) -> Tensor:
+    settings, tape = walk.recipe.loss, walk.tape
+    logits = linear(walk, _trained_share(walk, holder), head)
+    held.append(logits.storage)
+    elements, dtype = logits.elements, logits.dtype
+    inner = _FP32 if settings.upcast_logits or walk.recipe.autocast else dtype
+    share = _rows_of_chunk(walk, walk.tokens) / walk.tokens
+    passing = None
+    if inner is not dtype:
+        passing = tape.tensor(elements * share, inner, "chunk of logits as float32")
+    chances = tape.tensor(elements, inner, "log-softmax of all chunks")
+    tape.elementwise(
+        "cross entropy",
+        2 * chances.size + (6 * elements if inner is not dtype else 0),
+        launches=4 * float(np.mean(1 / share)),
+        kind=OperationKind.LOSS,
+    )
+    del passing
+    loss = tape.tensor(1.0, _FP32, "loss")
+    width = inner.num_bytes
+
+    def backward(grad: Tensor) -> tuple[Tensor]:
+        del grad
+        pieces = tape.tensor(elements, dtype, "gradient of logits, by chunk")
+        one = tape.tensor(elements * share, inner, "chunk of log-softmax gradient")
+        two = tape.tensor(elements * share, inner, "chunk of logits' gradient")
+        del one, two
+        tape.elementwise(
+            "cross entropy",
+            elements * (4 * width + 2 * dtype.num_bytes),
+            launches=5 * float(np.mean(1 / share)),
+            kind=OperationKind.LOSS,
+        )
+        return (pieces,)
+
+    return tape.link(loss, (logits,), (chances,), backward)
+
+
+_PATHS = {
+    LossPath.FULL: _full,
+    LossPath.FUSED_CROSS_ENTROPY: _full,
+    LossPath.FUSED_LINEAR: _fused_linear,
+    LossPath.CHUNKED: _chunked,
+}

@@ -1,0 +1,372 @@
+"""Memory of one rank, by phase: the layers' profiles put together with what stays.
+
+peak = the largest of: forward, loss, backward, optimizer step (and load). Within a group of equal
+layers the total changes by the same amount from layer to layer, so the largest is at one of its
+ends and one walk per group is exact whatever the depth.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+import numpy as np
+
+from tuneplan.estimation.layers import LayerProfile, profile_layer
+from tuneplan.estimation.losses import HeadProfile, profile_head
+from tuneplan.estimation.operations import Number, Operation
+from tuneplan.estimation.persistent import Persistent, persistent, shards_of, step_temporary_bytes
+from tuneplan.estimation.roles import Place, role_of
+from tuneplan.estimation.sharding import Gathered, gathered, seen_by_layers
+from tuneplan.spec.architecture import LayerGroup, ModelArchitecture
+from tuneplan.spec.parallelism import Offload, Parallelism, Strategy
+from tuneplan.spec.recipe import Checkpointing, Method, TrainingRecipe
+
+CUBLAS_WORKSPACE_BYTES = 8_519_680  # torch 2.x, compute capability below 9 (CUDABlas workspaces)
+CUBLAS_WORKSPACE_HOPPER_BYTES = 32 * 2**20 + 2**17
+
+
+class Phase(StrEnum):
+    """Moments of a training step that may hold the most."""
+
+    LOAD = "load"
+    FORWARD = "forward"
+    LOSS = "loss"
+    BACKWARD = "backward"
+    OPTIMIZER_STEP = "optimizer_step"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryCount:
+    """Allocated bytes of one rank.
+
+    Attributes:
+        by_phase: Most that is alive in each phase.
+        base: What is there in every phase, by kind.
+        at_phase: What comes on top in each phase, by kind; with ``base`` it sums to ``by_phase``.
+        working: For the phase's working set: ``(tensor name, bytes)``, where recorded.
+        operations: ``(operation, how often per micro-batch)``.
+        host_bytes: On the host: offloaded states, parameters and checkpoints.
+    """
+
+    by_phase: dict[Phase, Number]
+    base: dict[str, Number]
+    at_phase: dict[Phase, dict[str, Number]]
+    working: dict[Phase, tuple[tuple[str, float], ...]] = field(default_factory=dict)
+    operations: tuple[tuple[Operation, int], ...] = ()
+    held: Persistent = field(default_factory=Persistent)
+    host_bytes: Number = 0.0
+
+    @property
+    def peak_bytes(self) -> Number:
+        """The largest phase."""
+        peak: Number = 0.0
+        for value in self.by_phase.values():
+            peak = np.maximum(peak, value)
+        return peak if isinstance(peak, np.ndarray) else float(peak)
+
+
+def count_memory(
+    model: ModelArchitecture,
+    recipe: TrainingRecipe,
+    parallelism: Parallelism,
+    *,
+    sequences: Number,
+    length: Number,
+    compute_capability: float | None = None,
+    record: bool = False,
+) -> MemoryCount:
+    """Allocated memory of one rank for micro-batches of ``sequences x length`` tokens.
+
+    Args:
+        sequences, length: Arrays of one shape count many micro-batches at once.
+        compute_capability: Of the chip: decides the size of cuBLAS workspaces.
+        record: Say what is alive at the peaks.
+    """
+    stack = _Stack(model, recipe, parallelism, sequences, length, record=record)
+    base = _base(stack, compute_capability)
+    return _put_together(stack, base)
+
+
+class _Stack:
+    """Profiles of everything that runs in one micro-batch."""
+
+    def __init__(
+        self,
+        model: ModelArchitecture,
+        recipe: TrainingRecipe,
+        parallelism: Parallelism,
+        sequences: Number,
+        length: Number,
+        *,
+        record: bool,
+    ) -> None:
+        self.model, self.recipe, self.parallelism = model, recipe, parallelism
+        self.sequences = sequences * recipe.sequences_per_sample
+        self.length = length
+        self.tokens = self.sequences * length
+        self.held = persistent(model, recipe)
+        seen = seen_by_layers(recipe, parallelism)
+        self.accumulating = recipe.gradient_accumulation_steps > 1 and not (
+            recipe.optimizer.in_backward
+        )
+        self.groups: list[tuple[LayerGroup, LayerProfile]] = []
+        frozen = model.num_layers - recipe.trained_layers
+        wanted = recipe.method is not Method.FREEZE
+        for group in model.groups:
+            for part, place, wants in _parts(group, recipe, frozen, wanted=wanted):
+                profile = profile_layer(
+                    part.layer,
+                    seen,
+                    hidden_size=model.hidden_size,
+                    sequences=self.sequences,
+                    length=length,
+                    place=place,
+                    record=record,
+                    wants_gradient=wants,
+                    accumulating=self.accumulating,
+                )
+                self.groups.append((part, profile))
+        self.head: HeadProfile = profile_head(
+            model,
+            seen,
+            sequences=self.sequences,
+            length=length,
+            record=record,
+            accumulating=self.accumulating,
+        )
+        self.gathered: Gathered = gathered(model, recipe, parallelism, self.held)
+
+
+def _parts(
+    group: LayerGroup, recipe: TrainingRecipe, frozen: int, *, wanted: bool
+) -> list[tuple[LayerGroup, Place, bool]]:
+    """A group as one part, or under ``freeze`` as its frozen and its trained layers."""
+    if wanted:
+        return [(group, Place.LAYER, True)]
+    positions = group.positions or tuple(range(group.count))
+    trained = sum(position >= frozen for position in positions)
+    parts = []
+    if group.count > trained:
+        parts.append((replace(group, count=group.count - trained), Place.LAYER, False))
+    if trained:
+        parts.append((replace(group, count=trained), Place.TRAINED_LAYER, True))
+    return parts
+
+
+def _base(stack: _Stack, compute_capability: float | None) -> dict[str, Number]:
+    """What is there in every phase."""
+    recipe, parallelism, held = stack.recipe, stack.parallelism, stack.held
+    weights, gradients, states = shards_of(parallelism)
+    offload = parallelism.offload
+    on_card = offload is not Offload.PARAMS
+    base: dict[str, Number] = {
+        "frozen_weights": held.frozen_bytes / weights if on_card else 0.0,
+        "quantized_weights": held.quantized_bytes / weights,
+        "quantization_constants": held.constants_bytes / weights,
+        "trained_weights": held.trained_bytes / weights if on_card else 0.0,
+        "adapters": held.adapter_bytes / weights if on_card else 0.0,
+        "optimizer_states": held.state_bytes / states if offload is Offload.NONE else 0.0,
+        "master_weights": held.master_bytes / states if offload is Offload.NONE else 0.0,
+        "gathered_units": stack.gathered.always_bytes,
+        "communication_buffers": stack.gathered.buffer_bytes,
+        "cublas_workspace": 2.0
+        * (
+            CUBLAS_WORKSPACE_HOPPER_BYTES
+            if compute_capability is not None and compute_capability >= 9
+            else CUBLAS_WORKSPACE_BYTES
+        ),
+    }
+    if recipe.reference_model:
+        base["reference_model"] = (
+            stack.model.total_parameters * recipe.frozen_dtype.num_bytes / weights
+        )
+    if parallelism.strategy is Strategy.DDP:
+        base["gradient_buckets"] = held.gradient_bytes
+    if recipe.attention_mask:
+        base["attention_mask"] = (
+            stack.sequences * stack.length * stack.length * recipe.compute_dtype.num_bytes
+        )
+    base["token_ids"] = 3 * 8.0 * stack.tokens
+    if stack.accumulating:
+        base["gradients"] = _kept_gradients(stack, gradients)
+    return {kind: size for kind, size in base.items() if np.any(size)}
+
+
+def _kept_gradients(stack: _Stack, shards: int) -> float:
+    recipe, held = stack.recipe, stack.held
+    if stack.parallelism.offload is Offload.PARAMS:
+        return 0.0
+    if recipe.gradients_unsharded_while_accumulating:
+        return held.gradient_bytes
+    return held.gradient_bytes / shards
+
+
+def _total(sizes: dict[str, Number]) -> Number:
+    total: Number = 0.0
+    for size in sizes.values():
+        total = total + size
+    return total
+
+
+@dataclass(slots=True)
+class _Best:
+    """The largest total of a phase and what it is made of."""
+
+    total: Number = 0.0
+    parts: dict[str, Number] = field(default_factory=dict)
+    working: tuple[tuple[str, float], ...] = ()
+
+    def offer(self, parts: dict[str, Number], working: tuple[tuple[str, float], ...] = ()) -> None:
+        """Keep these parts where they sum to more than the best so far."""
+        total = _total(parts)
+        if isinstance(total, np.ndarray) or isinstance(self.total, np.ndarray):
+            wins = np.asarray(total > self.total)
+            kinds = set(parts) | set(self.parts)
+            self.parts = {
+                kind: np.where(wins, parts.get(kind, 0.0), self.parts.get(kind, 0.0))
+                for kind in kinds
+            }
+            self.total = np.maximum(total, self.total)
+        elif total > self.total:
+            self.total, self.parts, self.working = total, parts, working
+
+
+def _put_together(stack: _Stack, base: dict[str, Number]) -> MemoryCount:
+    recipe, head = stack.recipe, stack.head
+    _, gradient_shards, _ = shards_of(stack.parallelism)
+    forward, loss, backward, step = _Best(), _Best(), _Best(), _Best()
+    kept: Number = 0.0
+    cached: Number = 0.0
+    old = head.held_logits
+    unit = stack.gathered.unit_bytes
+    for group, profile in stack.groups:
+        others = group.count - 1
+        forward.offer(
+            {
+                "kept_activations": kept + others * profile.kept,
+                "autocast_weights": cached + others * profile.cast_weights,
+                "held_logits": old,
+                "layer_unit": unit,
+                "working_set": profile.forward_peak + profile.cast_weights,
+            },
+            profile.at_forward_peak,
+        )
+        kept = kept + group.count * profile.kept
+        cached = cached + group.count * profile.cast_weights
+    loss.offer(
+        {
+            "kept_activations": kept,
+            "autocast_weights": cached,
+            "held_logits": old,
+            "working_set": head.forward_peak,
+        },
+        head.at_forward_peak,
+    )
+    backward.offer(
+        {"kept_activations": kept, "working_set": head.backward_peak}, head.at_backward_peak
+    )
+    gradients = _backward_through_layers(stack, backward, kept)
+    gradients = _embedding_gradient(stack, backward, gradients)
+    if not stack.accumulating and not recipe.optimizer.in_backward:
+        step.offer(
+            {
+                "gradients": stack.held.gradient_bytes / gradient_shards,
+                "step_temporary": _step_temporary(stack),
+                "held_logits": old,
+            }
+        )
+    else:
+        step.offer({"step_temporary": _step_temporary(stack), "held_logits": old})
+    at_base = _total(base)
+    phases = {
+        Phase.FORWARD: forward,
+        Phase.LOSS: loss,
+        Phase.BACKWARD: backward,
+        Phase.OPTIMIZER_STEP: step,
+    }
+    return MemoryCount(
+        by_phase={phase: at_base + best.total for phase, best in phases.items()},
+        base=base,
+        at_phase={phase: best.parts for phase, best in phases.items()},
+        working={phase: best.working for phase, best in phases.items()},
+        operations=tuple(_operations(stack)),
+        held=stack.held,
+        host_bytes=_host_bytes(stack, kept),
+    )
+
+
+def _backward_through_layers(stack: _Stack, backward: _Best, kept: Number) -> Number:
+    """Offer the backward of the last and the first layer of each group; the gradients so far."""
+    share = (
+        0.0
+        if stack.accumulating or stack.recipe.optimizer.in_backward
+        else (stack.gathered.gradient_share)
+    )
+    logits = stack.head.held_logits
+    done = stack.head.gradients * share
+    retained: Number = 0.0
+    retains = stack.gathered.retains_recomputed
+    for group, profile in reversed(stack.groups):
+        if not np.any(profile.backward_peak):
+            continue
+        below = kept - group.count * profile.kept
+        for index in {group.count - 1, 0}:
+            above = group.count - 1 - index
+            left = above * (profile.kept + profile.hidden) if retains else 0.0
+            backward.offer(
+                {
+                    "kept_activations": below + index * profile.kept + retained + left,
+                    "gradients": done + above * profile.gradients * share,
+                    "held_logits": logits,
+                    "layer_unit": stack.gathered.unit_backward_bytes,
+                    "working_set": profile.backward_peak,
+                },
+                profile.at_backward_peak,
+            )
+        if retains:
+            retained = retained + group.count * (profile.kept + profile.hidden)
+        kept = below
+        done = done + group.count * profile.gradients * share
+    return done
+
+
+def _embedding_gradient(stack: _Stack, backward: _Best, done: Number) -> Number:
+    """The dense gradient of a trained token embedding; beside the head's where they are tied."""
+    weight = stack.model.token_embedding
+    role = role_of(weight, stack.recipe, Place.OUTER)
+    if not (role.trained or role.copied):
+        return done
+    dtype = stack.recipe.gradient_dtype or role.dtype
+    size = float(weight.num_parameters * dtype.num_bytes)
+    backward.offer({"gradients": done, "held_logits": stack.head.held_logits, "working_set": size})
+    return done + size * stack.gathered.gradient_share
+
+
+def _step_temporary(stack: _Stack) -> float:
+    _, _, states = shards_of(stack.parallelism)
+    if stack.parallelism.offload is not Offload.NONE:
+        return 0.0
+    return step_temporary_bytes(stack.held, stack.recipe) / states + (stack.gathered.step_bytes)
+
+
+def _operations(stack: _Stack) -> list[tuple[Operation, int]]:
+    listed: list[tuple[Operation, int]] = []
+    for group, profile in stack.groups:
+        listed += [(operation, group.count) for operation in profile.operations]
+    listed += [(operation, 1) for operation in stack.head.operations]
+    return listed
+
+
+def _host_bytes(stack: _Stack, kept: Number) -> Number:
+    held, parallelism = stack.held, stack.parallelism
+    host: Number = held.paged_state_bytes
+    _, _, states = shards_of(parallelism)
+    if parallelism.offload is not Offload.NONE:
+        host = host + (held.state_bytes + held.master_bytes + 4 * held.num_trained) / states
+    if parallelism.offload is Offload.PARAMS:
+        host = host + (held.frozen_bytes + held.trained_bytes + held.adapter_bytes) / states
+    if stack.recipe.gradient_checkpointing is Checkpointing.OFFLOAD:
+        size = stack.tokens * stack.model.hidden_size * stack.recipe.hidden_dtype.num_bytes
+        host = host + stack.model.num_layers * size
+    return host

@@ -1,0 +1,251 @@
+"""Norms, activations and rotary positions as shadow operations."""
+
+from __future__ import annotations
+
+from tuneplan.estimation.modules import Walk, promote
+from tuneplan.estimation.roles import role_of
+from tuneplan.estimation.shadow import Tensor
+from tuneplan.spec.architecture import Weight
+from tuneplan.spec.recipe import DType
+
+_FP32 = DType.FLOAT32
+
+
+def norm(walk: Walk, x: Tensor, weight: Weight) -> Tensor:
+    """A normalisation; one with a bias is a LayerNorm, else an RMSNorm."""
+    if walk.recipe.kernels.fused_norm:
+        return _fused_norm(walk, x, weight)
+    if weight.bias or not weight.has_weight:
+        return _layer_norm(walk, x, weight)
+    return _rms_norm(walk, x, weight)
+
+
+def _rms_norm(walk: Walk, x: Tensor, weight: Weight) -> Tensor:
+    """Hugging Face's RMSNorm: the input in fp32, its square, the product, a cast, the weight.
+
+    Keeps the fp32 input (a copy unless it is fp32 already) and, where the norm's weight is trained,
+    the normalised tensor too.
+    Source: transformers ``models/llama/modeling_llama.py LlamaRMSNorm`` (4.31 to 5.24); the same
+    steps in LitGPT ``rmsnorm.py`` and torchtune ``modules/rms_norm.py``.
+    """
+    tape, n, source = walk.tape, x.elements, x.dtype
+    trained = role_of(weight, walk.recipe, walk.place).trained
+    weight_dtype = role_of(weight, walk.recipe, walk.place).dtype
+    name = weight.leaf
+    if tape.grad and (x.node is not None or trained):
+        tape.saves()
+    wide = x if source is _FP32 else tape.tensor(n, _FP32, f"{name} input as float32")
+    square = tape.tensor(n, _FP32, f"{name} square")
+    del square
+    normal = tape.tensor(n, _FP32, f"{name} normalised")
+    if source is not _FP32:
+        half = tape.tensor(n, source, f"{name} normalised as {source}")
+        del normal
+        normal = half
+        del half
+    if tape.grad and trained:
+        tape.saves()
+    out_dtype = promote(source, weight_dtype)
+    out = tape.tensor(n, out_dtype, f"{name} output")
+    b, o = source.num_bytes, out_dtype.num_bytes
+    casts = 0 if source is _FP32 else 2 * (4 + b)
+    tape.elementwise("norm", n * (casts + 20 + b + o), launches=8.0)
+
+    def backward(grad: Tensor) -> tuple[Tensor]:
+        if trained:
+            product = tape.tensor(n, out_dtype, f"{name} weight gradient product")
+            tape.weight_gradient(float(weight.num_parameters), weight_dtype, name)
+            del product
+            tape.elementwise("norm weight gradient", n * (2 * o + b + o), launches=2.0)
+        scaled = tape.tensor(n, source, f"gradient of {name} normalised")
+        del grad
+        if source is not _FP32:
+            wider = tape.tensor(n, _FP32, f"gradient of {name} as float32")
+            del scaled
+            scaled = wider
+            del wider
+        result = tape.tensor(n, _FP32, f"gradient of {name} input as float32")
+        product = tape.tensor(n, _FP32, f"{name} reduction")
+        del product, scaled
+        mean = tape.tensor(n, _FP32, f"gradient of {name} mean")
+        double = tape.tensor(n, _FP32, f"{name} doubled")
+        square = tape.tensor(n, _FP32, f"gradient of {name} square")
+        del mean, double, square
+        tape.elementwise("norm", n * (o + b + casts + 56), launches=13.0)
+        if source is not _FP32:
+            narrow = tape.tensor(n, source, f"gradient of {name} input")
+            del result
+            result = narrow
+            del narrow
+        return (result,)
+
+    saved = [wide, normal] if trained else [wide]
+    return tape.link(out, (x,), saved, backward, trains=trained)
+
+
+def _layer_norm(walk: Walk, x: Tensor, weight: Weight) -> Tensor:
+    """``F.layer_norm``: one kernel; keeps its input (an fp32 copy under autocast)."""
+    tape, n, source = walk.tape, x.elements, x.dtype
+    role = role_of(weight, walk.recipe, walk.place)
+    name = weight.leaf
+    if tape.grad and (x.node is not None or role.trained):
+        tape.saves()
+    inner = _FP32 if walk.recipe.autocast else source
+    kept = x if inner is source else tape.tensor(n, inner, f"{name} input as {inner}")
+    out = tape.tensor(n, inner, f"{name} output")
+    tape.elementwise("norm", n * (source.num_bytes + inner.num_bytes), launches=1.0)
+
+    def backward(grad: Tensor) -> tuple[Tensor]:
+        result = tape.tensor(n, inner, f"gradient of {name} input")
+        tape.elementwise("norm", n * 3 * inner.num_bytes, launches=2.0 if role.trained else 1.0)
+        if role.trained:
+            tape.weight_gradient(float(weight.num_parameters), role.dtype, name)
+        del grad
+        if inner is not source:
+            narrow = tape.tensor(n, source, f"gradient of {name} input as {source}")
+            del result
+            result = narrow
+            del narrow
+        return (result,)
+
+    return tape.link(out, (x,), (kept,), backward, trains=role.trained)
+
+
+def _fused_norm(walk: Walk, x: Tensor, weight: Weight) -> Tensor:
+    """A fused norm kernel: keeps its input, writes the input gradient over the output gradient.
+
+    Source: Liger-Kernel ``ops/rms_norm.py``, unsloth ``kernels/rms_layernorm.py``.
+    """
+    tape, n, dtype = walk.tape, x.elements, x.dtype
+    role = role_of(weight, walk.recipe, walk.place)
+    if tape.grad and (x.node is not None or role.trained):
+        tape.saves()
+    out = tape.tensor(n, dtype, f"{weight.leaf} output")
+    tape.elementwise("norm", 2 * n * dtype.num_bytes)
+
+    def backward(grad: Tensor) -> tuple[Tensor]:
+        tape.elementwise("norm", 3 * n * dtype.num_bytes)
+        if role.trained:
+            tape.weight_gradient(float(weight.num_parameters), role.dtype, weight.leaf)
+        return (grad,)
+
+    return tape.link(out, (x,), (x,), backward, trains=role.trained)
+
+
+def rotary(walk: Walk, x: Tensor, name: str, fraction: float = 1.0) -> Tensor:
+    """Rotary positions: ``x * cos + rotate_half(x) * sin``, nothing kept (cos and sin are shared).
+
+    Source: transformers ``modeling_llama.py apply_rotary_pos_emb``; cos and sin have the dtype of
+    the hidden states, which queries and keys take on.
+    """
+    tape, n, source = walk.tape, x.elements, x.dtype
+    if walk.recipe.kernels.fused_rope:
+        tape.elementwise("rotary", 2 * x.size)
+        return _in_place(walk, x, "rotary")
+    dtype = promote(source, walk.recipe.hidden_dtype)
+    b = dtype.num_bytes
+    if tape.grad and x.node is not None:
+        tape.saves()
+    one = tape.tensor(n, dtype, f"{name} times cosine")
+    half = tape.tensor(n / 2, source, f"{name} half, negated")
+    turned = tape.tensor(n, source, f"{name} rotated")
+    del half
+    two = tape.tensor(n, dtype, f"{name} times sine")
+    del turned
+    out = tape.tensor(n, dtype, f"{name} with positions")
+    del one, two
+    tape.elementwise("rotary", n * fraction * (3 * source.num_bytes + 7 * b), launches=5.0)
+
+    def backward(grad: Tensor) -> tuple[Tensor]:
+        one = tape.tensor(n, source, f"gradient of {name} times cosine")
+        two = tape.tensor(n, source, f"gradient of {name} times sine")
+        del grad
+        half = tape.tensor(n, source, f"gradient of {name} rotated, first half")
+        other = tape.tensor(n, source, f"gradient of {name} rotated, second half")
+        del two, half, other
+        tape.elementwise("rotary", n * fraction * 12 * source.num_bytes, launches=8.0)
+        return (one,)
+
+    return tape.link(out, (x,), (), backward)
+
+
+def _in_place(walk: Walk, x: Tensor, name: str) -> Tensor:
+    """A kernel that overwrites its argument forward and its gradient backward."""
+    tape, size = walk.tape, x.size
+    out = Tensor(x.storage, x.elements, x.dtype)
+
+    def backward(grad: Tensor) -> tuple[Tensor]:
+        tape.elementwise(name, 2 * size)
+        return (grad,)
+
+    return tape.link(out, (x,), (), backward)
+
+
+def activation(walk: Walk, x: Tensor, name: str) -> Tensor:
+    """An activation function: one kernel that keeps its input, or GPT-2's five-step GELU.
+
+    Source: transformers ``activations.py`` (``NewGELUActivation`` for ``gelu_new``).
+    """
+    tape, n, dtype = walk.tape, x.elements, x.dtype
+    if tape.grad and x.node is not None:
+        tape.saves()
+    stepwise = name == "gelu_new"
+    kept = [x]
+    if stepwise:
+        kept += [tape.tensor(n, dtype, f"{name} intermediate") for _ in range(3)]
+        passing = tape.tensor(n, dtype, f"{name} intermediate")
+        del passing
+    out = tape.tensor(n, dtype, f"{name} output")
+    tape.elementwise("activation", (14 if stepwise else 2) * x.size, launches=7 if stepwise else 1)
+
+    def backward(grad: Tensor) -> tuple[Tensor]:
+        temporaries = [
+            tape.tensor(n, dtype, f"gradient of {name}") for _ in range(3 if stepwise else 0)
+        ]
+        result = tape.tensor(n, dtype, f"gradient of {name} input")
+        tape.elementwise(
+            "activation", (20 if stepwise else 3) * grad.size, launches=10 if stepwise else 1
+        )
+        del temporaries
+        return (result,)
+
+    return tape.link(out, (x,), kept, backward)
+
+
+def multiply(walk: Walk, x: Tensor, y: Tensor, name: str) -> Tensor:
+    """``x * y``: keeps both."""
+    tape, n, dtype = walk.tape, x.elements, promote(x.dtype, y.dtype)
+    if tape.grad:
+        tape.saves()
+    out = tape.tensor(n, dtype, name)
+    tape.elementwise("multiply", x.size + y.size + out.size)
+
+    def backward(grad: Tensor) -> tuple[Tensor, Tensor]:
+        one = tape.tensor(n, dtype, f"gradient of {name}, left")
+        two = tape.tensor(n, dtype, f"gradient of {name}, right")
+        tape.elementwise("multiply", 6 * n * dtype.num_bytes, launches=2.0)
+        del grad
+        return one, two
+
+    return tape.link(out, (x, y), (x, y), backward)
+
+
+def fused_gate(walk: Walk, gate: Tensor, up: Tensor) -> Tensor:
+    """Activation and product in one kernel: keeps gate and up, backward overwrites them.
+
+    Source: Liger-Kernel ``ops/swiglu.py``.
+    """
+    tape, n, dtype = walk.tape, gate.elements, gate.dtype
+    if tape.grad:
+        tape.saves()
+    out = tape.tensor(n, dtype, "gated activation")
+    tape.elementwise("gated activation", 3 * gate.size)
+    kept = [gate.storage, up.storage]
+
+    def backward(grad: Tensor) -> tuple[Tensor, Tensor]:
+        tape.elementwise("gated activation", 5 * grad.size)
+        del grad
+        over_up, over_gate = kept.pop(), kept.pop()
+        return Tensor(over_gate, n, dtype), Tensor(over_up, n, dtype)
+
+    return tape.link(out, (gate, up), (gate, up), backward)

@@ -1,0 +1,267 @@
+"""Shadow tensors: model code that allocates nothing and counts everything.
+
+A ``Tape`` runs the forward and backward pass of a piece of model code on tensors that have a
+size and a dtype but no contents. Lifetimes are Python's own: a shadow tensor's bytes count from
+its creation until nothing refers to it any more, neither a variable of the model code nor the
+autograd graph, exactly as in PyTorch. What each operation keeps for its backward pass follows
+PyTorch's ``derivatives.yaml`` and the cited framework code; the sizes come from the architecture.
+
+So a peak is never a formula of its own: it is the largest sum of live tensors, and the same walk
+lists the operations that ``step_time`` prices. Sizes may be NumPy arrays, one entry per candidate:
+one walk then counts thousands of candidates.
+
+Not counted: tensors of one number per token (means, norms' scales) and the allocator's rounding to
+512 bytes, together under 0.1 % for models above 100M parameters.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+
+from tuneplan.estimation.operations import Number, Operation, OperationKind, Stage
+from tuneplan.spec.recipe import DType
+
+_ALONE: Final = 2  # references to a storage: its one tensor and the argument of getrefcount
+
+
+class Meter:
+    """Bytes alive now and at most; with ``record`` also every birth and death, for explanations."""
+
+    __slots__ = ("current", "events", "peak")
+
+    def __init__(self, *, record: bool = False) -> None:
+        self.current: Number = 0.0
+        self.peak: Number = 0.0
+        self.events: list[tuple[int, float, str]] | None = [] if record else None
+
+    def take(self, size: Number) -> None:
+        """Count ``size`` more bytes as alive."""
+        current = self.current + size
+        self.current = current
+        if isinstance(current, np.ndarray):
+            self.peak = np.maximum(self.peak, current)
+        elif current > self.peak:
+            self.peak = current
+
+    def give(self, size: Number) -> None:
+        """Count ``size`` bytes as free again."""
+        self.current = self.current - size
+
+    def restart_peak(self) -> None:
+        """Forget the peak so far."""
+        self.peak = self.current
+
+
+class Storage:
+    """Some bytes, alive as long as anything refers to them."""
+
+    __slots__ = ("meter", "name", "size")
+
+    def __init__(self, meter: Meter, size: Number, name: str) -> None:
+        self.meter = meter
+        self.size = size
+        self.name = name
+        meter.take(size)
+        if meter.events is not None:
+            meter.events.append((id(self), float(np.max(size)), name))
+
+    def __del__(self) -> None:
+        self.meter.give(self.size)
+        if self.meter.events is not None:
+            self.meter.events.append((id(self), -float(np.max(self.size)), self.name))
+
+
+class Node:
+    """One backward step: what it keeps, and how it turns a gradient into gradients."""
+
+    __slots__ = ("backward", "inputs", "saved")
+
+    def __init__(
+        self,
+        inputs: Sequence[Node | None],
+        saved: list[Storage],
+        backward: Callable[[Tensor], Sequence[Tensor | None]],
+    ) -> None:
+        self.inputs = inputs
+        self.saved = saved
+        self.backward = backward
+
+
+class Tensor:
+    """A shadow tensor: ``elements`` of ``dtype`` over a storage, perhaps shared with others."""
+
+    __slots__ = ("dtype", "elements", "node", "storage")
+
+    def __init__(
+        self, storage: Storage, elements: Number, dtype: DType, node: Node | None = None
+    ) -> None:
+        self.storage = storage
+        self.elements = elements
+        self.dtype = dtype
+        self.node = node
+
+    @property
+    def size(self) -> Number:
+        """Bytes of its elements."""
+        return self.elements * self.dtype.num_bytes
+
+
+class Tape:
+    """Runs shadow operations: the autograd graph, the meter and the list of operations.
+
+    Attributes:
+        grad: Whether a graph is recorded (False inside a checkpointed forward).
+        stage: What new operations are labelled with.
+        operations: Everything executed, once per call.
+        persistent: Gradients of weights, alive until the tape dies.
+        at_last_save: Number of operations and peak when something was last kept.
+        accumulating: Weight gradients already exist and are added to: new ones are temporary.
+    """
+
+    __slots__ = (
+        "accumulating",
+        "at_last_save",
+        "grad",
+        "meter",
+        "nodes",
+        "operations",
+        "persistent",
+        "stage",
+    )
+
+    def __init__(self, meter: Meter, *, grad: bool, stage: Stage = Stage.FORWARD) -> None:
+        self.meter = meter
+        self.grad = grad
+        self.stage = stage
+        self.nodes: list[Node] = []
+        self.operations: list[Operation] = []
+        self.persistent: list[Storage] = []
+        self.accumulating = False
+        self.at_last_save: tuple[int, Number] = (0, 0.0)
+
+    def tensor(self, elements: Number, dtype: DType, name: str) -> Tensor:
+        """A new tensor with a storage of its own."""
+        return Tensor(Storage(self.meter, elements * dtype.num_bytes, name), elements, dtype)
+
+    def leaf(self, elements: Number, dtype: DType, name: str) -> Tensor:
+        """A new tensor that wants a gradient: where backward ends."""
+        tensor = self.tensor(elements, dtype, name)
+        if self.grad:
+            tensor.node = Node((), [], lambda _grad: ())
+            self.nodes.append(tensor.node)
+        return tensor
+
+    def link(
+        self,
+        out: Tensor,
+        inputs: Sequence[Tensor],
+        saved: Sequence[Tensor],
+        backward: Callable[[Tensor], Sequence[Tensor | None]],
+        *,
+        trains: bool = False,
+    ) -> Tensor:
+        """Connect ``out`` to its inputs if any of them (or a trained weight) wants a gradient."""
+        nodes = [tensor.node for tensor in inputs]
+        if not self.grad or not (trains or any(node is not None for node in nodes)):
+            return out
+        out.node = Node(nodes, [tensor.storage for tensor in saved], backward)
+        self.nodes.append(out.node)
+        return out
+
+    def saves(self) -> None:
+        """Say that a tensor is about to be kept for backward, before its kernel runs.
+
+        A non-reentrant recomputation ends at the last of them (``torch/utils/checkpoint.py``,
+        ``_StopRecomputationError``): operations and peak up to here are remembered.
+        """
+        self.at_last_save = (len(self.operations), self.meter.peak)
+
+    def weight_gradient(self, elements: Number, dtype: DType, name: str) -> None:
+        """The gradient of a trained weight: kept, or added to the one that is there."""
+        storage = Storage(self.meter, elements * dtype.num_bytes, f"gradient of {name}")
+        if not self.accumulating:
+            self.persistent.append(storage)
+
+    def run_backward(self, out: Tensor, grad: Tensor) -> Tensor | None:
+        """Run the graph backward from ``out``; the gradient that reaches the leaf, if any."""
+        assert out.node is not None  # noqa: S101 - our own bug, not the user's
+        pending: dict[Node, Tensor] = {out.node: grad}
+        out.node = None
+        del grad, out
+        result: Tensor | None = None
+        for position in range(len(self.nodes) - 1, -1, -1):
+            node = self.nodes.pop()
+            arriving = pending.pop(node, None)
+            if arriving is None:
+                continue
+            if not node.inputs and position == 0:
+                result = arriving
+                break
+            holder = [arriving]
+            del arriving
+            grads = node.backward(holder.pop())
+            node.saved.clear()
+            deposits = list(zip(node.inputs, grads, strict=True))
+            del grads
+            while deposits:
+                target, gradient = deposits.pop(0)
+                if target is not None and gradient is not None:
+                    self._deposit(pending, target, gradient)
+                del gradient
+        return result
+
+    def _deposit(self, pending: dict[Node, Tensor], target: Node, gradient: Tensor) -> None:
+        """Add to what has arrived, in place when nobody else holds it (``input_buffer.cpp``)."""
+        old = pending.get(target)
+        if old is None:
+            pending[target] = gradient
+            return
+        self.elementwise("accumulate", 3 * old.size)
+        if sys.getrefcount(old.storage) > _ALONE:
+            pending[target] = self.tensor(old.elements, old.dtype, "accumulated gradient")
+
+    def elementwise(
+        self,
+        name: str,
+        bytes_moved: Number,
+        *,
+        launches: float = 1.0,
+        kind: OperationKind = OperationKind.ELEMENTWISE,
+        dtype: DType = DType.BFLOAT16,
+    ) -> None:
+        """Record a memory-bound operation."""
+        self.operations.append(
+            Operation(name, kind, self.stage, dtype, launches=launches, bytes_moved=bytes_moved)
+        )
+
+    def matmul(
+        self,
+        name: str,
+        m: Number,
+        n: Number,
+        k: Number,
+        dtype: DType,
+        *,
+        kind: OperationKind = OperationKind.MATMUL,
+        num_groups: int = 1,
+    ) -> None:
+        """Record a matrix product (m x k) times (k x n)."""
+        size = dtype.num_bytes
+        self.operations.append(
+            Operation(
+                name,
+                kind,
+                self.stage,
+                dtype,
+                flops=2.0 * m * n * k,
+                bytes_moved=size * (m * k + k * n * num_groups + m * n),
+                m=m,
+                n=n,
+                k=k,
+                num_groups=num_groups,
+            )
+        )

@@ -1,0 +1,142 @@
+"""What sharding adds on one rank: gathered units, buffers, retained outputs.
+
+FSDP1 (checked against fully sharded A100 runs to 0.4 %, ``docs/concepts/memory.md``): the root unit
+(embeddings, final norm, head) stays gathered from the first forward to the end of backward; one
+layer unit at a time, two while prefetching. ZeRO's buffers follow the DeepSpeed configuration.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tuneplan.estimation.persistent import Persistent, quantized_bytes
+from tuneplan.estimation.roles import Place, role_of
+from tuneplan.spec.architecture import ModelArchitecture
+from tuneplan.spec.parallelism import Parallelism, Strategy
+from tuneplan.spec.recipe import Checkpointing, TrainingRecipe
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gathered:
+    """Bytes on one rank beyond its shards.
+
+    Attributes:
+        always_bytes: From the first forward to the end of backward.
+        unit_bytes: The gathered layer in the forward; ``unit_backward_bytes`` in the backward.
+        buffer_bytes: Reduce and gather buckets.
+        step_bytes: On top in the optimizer step.
+        gradient_share: Share of a layer's gradients that stays once its backward is over.
+        retains_recomputed: FSDP1 with checkpointing around its units keeps recomputed outputs and
+            checkpoint inputs until backward ends.
+    """
+
+    always_bytes: float = 0.0
+    unit_bytes: float = 0.0
+    unit_backward_bytes: float = 0.0
+    buffer_bytes: float = 0.0
+    step_bytes: float = 0.0
+    gradient_share: float = 1.0
+    retains_recomputed: bool = False
+
+
+def seen_by_layers(recipe: TrainingRecipe, parallelism: Parallelism) -> TrainingRecipe:
+    """The recipe as a layer sees it: gathered weights come in the compute dtype.
+
+    FSDP's mixed precision casts shards before it gathers them, so autocast never meets an fp32
+    weight (accelerate ``utils/fsdp_utils.py``; PyTorch ``_flat_param.py``).
+    """
+    if not parallelism.shards_parameters or not recipe.upcast_under_fsdp:
+        return recipe
+    adapter = recipe.adapter and replace(recipe.adapter, dtype=recipe.compute_dtype)
+    return replace(
+        recipe,
+        trainable_dtype=recipe.compute_dtype,
+        adapter=adapter,
+        norm_dtype=recipe.compute_dtype if recipe.adapter is None else recipe.norm_dtype,
+    )
+
+
+def gathered(
+    model: ModelArchitecture, recipe: TrainingRecipe, parallelism: Parallelism, held: Persistent
+) -> Gathered:
+    """What one rank holds beyond its shards."""
+    strategy = parallelism.strategy
+    if strategy in (Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3):
+        return _zero(model, recipe, parallelism, held)
+    if not parallelism.shards_parameters:
+        return Gathered()
+    compute = recipe.compute_dtype.num_bytes
+    outer = held.outer_bytes if not recipe.upcast_under_fsdp else (held.outer_parameters * compute)
+    unit, trained = largest_unit(model, recipe)
+    shards = parallelism.shards
+    master = recipe.trainable_dtype.num_bytes
+    scattered = trained * master / shards
+    half_shard = trained * compute / shards if recipe.upcast_under_fsdp else 0.0
+    around = (
+        recipe.gradient_checkpointing is not Checkpointing.NONE
+        and recipe.use_reentrant
+        and parallelism.activation_gather
+        and strategy is Strategy.FSDP
+    )
+    gradient = (recipe.gradient_dtype or recipe.trainable_dtype).num_bytes
+    share = 1.0 if recipe.gradients_unsharded_while_accumulating else 1.0 / shards
+    return Gathered(
+        always_bytes=float(outer),
+        unit_bytes=2.0 * unit,
+        unit_backward_bytes=2.0 * unit + half_shard + scattered,
+        gradient_share=share * gradient / (compute if recipe.upcast_under_fsdp else gradient),
+        retains_recomputed=around,
+    )
+
+
+def largest_unit(model: ModelArchitecture, recipe: TrainingRecipe) -> tuple[float, float]:
+    """Gathered bytes of the largest layer, and how many of its parameters are trained."""
+    best = (0.0, 0.0)
+    for group in model.groups:
+        size = trained = 0.0
+        for weight in group.layer.weights():
+            role = role_of(weight, recipe, Place.LAYER)
+            if role.quantized and recipe.quantization is not None:
+                size += sum(quantized_bytes(weight.num_weight_elements, recipe.quantization))
+                continue
+            width = role.dtype.num_bytes
+            if recipe.upcast_under_fsdp and role.trained:
+                width = recipe.compute_dtype.num_bytes
+            size += weight.num_parameters * width
+            trained += weight.num_parameters if role.trained else 0
+        best = max(best, (size, trained))
+    return best
+
+
+def _zero(
+    model: ModelArchitecture, recipe: TrainingRecipe, parallelism: Parallelism, held: Persistent
+) -> Gathered:
+    """DeepSpeed: flat reduce bucket (twice when overlapping), gather bucket, live parameters.
+
+    Source: DeepSpeed 0.19 ``runtime/zero/stage_1_and_2.py`` (ipg buffers), ``stage3.py``
+    (``max_live_parameters``, prefetch bucket); the fp32 gradient partition exists during the step.
+    """
+    width = recipe.compute_dtype.num_bytes
+    trained = held.num_trained
+    bucket = min(parallelism.reduce_bucket_elements, trained) * width
+    copies = 2.0 if parallelism.overlap_communication else 1.0
+    shards = parallelism.shards
+    step = 4.0 * trained / shards if recipe.optimizer.master_weights else 0.0
+    if parallelism.strategy is Strategy.ZERO3:
+        unit, _ = largest_unit(model, recipe)
+        outer = held.outer_parameters * width
+        live = min(parallelism.max_live_parameters * width, 3.0 * unit + outer)
+        return Gathered(
+            always_bytes=float(min(outer, live)),
+            unit_bytes=2.0 * unit,
+            unit_backward_bytes=2.0 * unit,
+            buffer_bytes=copies * bucket,
+            step_bytes=step,
+            gradient_share=1.0 / shards,
+        )
+    gather = min(parallelism.allgather_bucket_elements, trained) * width
+    return Gathered(
+        buffer_bytes=copies * bucket,
+        step_bytes=step + gather,
+        gradient_share=1.0 / shards if parallelism.shards_gradients else 1.0,
+    )
