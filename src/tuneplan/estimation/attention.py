@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from tuneplan.estimation.modules import Walk, cast, linear, share, split
 from tuneplan.estimation.operations import AttentionShape, Number, Operation, OperationKind
 from tuneplan.estimation.pointwise import activation, multiply, norm, rotary
@@ -88,7 +90,7 @@ def _latent_projections(walk: Walk, x: Tensor, mixer: Attention) -> tuple[Tensor
     both = linear(walk, low, named["kv_b_proj"])
     del low
     heads = mixer.num_attention_heads
-    k_part, v = _split(walk, both, [heads * latent.qk_nope_head_dim, heads * mixer.v_head_dim])
+    k_part, v = split(walk, both, [heads * latent.qk_nope_head_dim, heads * mixer.v_head_dim])
     del both
     q = rotary(walk, q, "queries", latent.qk_rope_head_dim / mixer.head_dim)
     rope = rotary(walk, rope, "shared key part")
@@ -173,7 +175,7 @@ def attention_flops(shape: AttentionShape) -> Number:
 
 
 def _positive(value: Number) -> Number:
-    return (value + abs(value)) / 2
+    return np.maximum(value, 0.0) if isinstance(value, np.ndarray) else max(value, 0.0)
 
 
 def _record(walk: Walk, mixer: Attention, *, backward: bool, bytes_moved: Number) -> None:

@@ -125,12 +125,10 @@ def profile_layer(
 ) -> LayerProfile:
     """Walk one layer forward and backward under the recipe's checkpointing.
 
-    Args:
-        sequences, length: Their product is the micro-batch's tokens; NumPy arrays of one shape
-            count many micro-batches at once.
-        record: Also say what is alive at the peaks (slower).
-        accumulating: Weight gradients are there already; new ones are added to them.
-        wants_gradient: False where nothing before or in this layer is trained.
+    The product of ``sequences`` and ``length`` is the micro-batch's tokens; arrays of one shape
+    count many micro-batches at once. ``record`` also says what is alive at the peaks (slower);
+    with ``accumulating`` weight gradients exist already and new ones are added to them;
+    ``wants_gradient`` is False where nothing before or in this layer is trained.
     """
     tokens = sequences * length
     elements = tokens * hidden_size

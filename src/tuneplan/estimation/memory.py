@@ -15,7 +15,13 @@ import numpy as np
 from tuneplan.estimation.layers import LayerProfile, profile_layer
 from tuneplan.estimation.losses import HeadProfile, profile_head
 from tuneplan.estimation.operations import Number, Operation
-from tuneplan.estimation.persistent import Persistent, persistent, shards_of, step_temporary_bytes
+from tuneplan.estimation.persistent import (
+    Persistent,
+    num_trained_layers,
+    persistent,
+    shards_of,
+    step_temporary_bytes,
+)
 from tuneplan.estimation.roles import Place, role_of
 from tuneplan.estimation.sharding import Gathered, gathered, seen_by_layers
 from tuneplan.spec.architecture import LayerGroup, ModelArchitecture
@@ -78,10 +84,9 @@ def count_memory(
 ) -> MemoryCount:
     """Allocated memory of one rank for micro-batches of ``sequences x length`` tokens.
 
-    Args:
-        sequences, length: Arrays of one shape count many micro-batches at once.
-        compute_capability: Of the chip: decides the size of cuBLAS workspaces.
-        record: Say what is alive at the peaks.
+    ``sequences`` and ``length`` may be arrays of one shape: many micro-batches at once.
+    ``compute_capability`` decides the size of cuBLAS workspaces; ``record`` also says what is
+    alive at the peaks.
     """
     stack = _Stack(model, recipe, parallelism, sequences, length, record=record)
     base = _base(stack, compute_capability)
@@ -111,10 +116,8 @@ class _Stack:
             recipe.optimizer.in_backward
         )
         self.groups: list[tuple[LayerGroup, LayerProfile]] = []
-        frozen = model.num_layers - recipe.trained_layers
-        wanted = recipe.method is not Method.FREEZE
         for group in model.groups:
-            for part, place, wants in _parts(group, recipe, frozen, wanted=wanted):
+            for part, place, wants in _parts(model, recipe, group):
                 profile = profile_layer(
                     part.layer,
                     seen,
@@ -139,13 +142,12 @@ class _Stack:
 
 
 def _parts(
-    group: LayerGroup, recipe: TrainingRecipe, frozen: int, *, wanted: bool
+    model: ModelArchitecture, recipe: TrainingRecipe, group: LayerGroup
 ) -> list[tuple[LayerGroup, Place, bool]]:
     """A group as one part, or under ``freeze`` as its frozen and its trained layers."""
-    if wanted:
+    if recipe.method is not Method.FREEZE:
         return [(group, Place.LAYER, True)]
-    positions = group.positions or tuple(range(group.count))
-    trained = sum(position >= frozen for position in positions)
+    trained = num_trained_layers(model, recipe, group)
     parts = []
     if group.count > trained:
         parts.append((replace(group, count=group.count - trained), Place.LAYER, False))
@@ -292,7 +294,7 @@ def _put_together(stack: _Stack, base: dict[str, Number]) -> MemoryCount:
         working={phase: best.working for phase, best in phases.items()},
         operations=tuple(_operations(stack)),
         held=stack.held,
-        host_bytes=_host_bytes(stack, kept),
+        host_bytes=_host_bytes(stack),
     )
 
 
@@ -358,7 +360,7 @@ def _operations(stack: _Stack) -> list[tuple[Operation, int]]:
     return listed
 
 
-def _host_bytes(stack: _Stack, kept: Number) -> Number:
+def _host_bytes(stack: _Stack) -> Number:
     held, parallelism = stack.held, stack.parallelism
     host: Number = held.paged_state_bytes
     _, _, states = shards_of(parallelism)

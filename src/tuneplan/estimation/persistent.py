@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tuneplan.estimation.roles import Place, Role, role_of
-from tuneplan.spec.architecture import ModelArchitecture, Weight, WeightKind
+from tuneplan.spec.architecture import LayerGroup, ModelArchitecture, Weight, WeightKind
 from tuneplan.spec.parallelism import Parallelism
 from tuneplan.spec.recipe import (
     DType,
@@ -66,31 +66,38 @@ class Persistent:
 def held_weights(model: ModelArchitecture, recipe: TrainingRecipe) -> Iterator[Held]:
     """Every weight with its role; the last ``trained_layers`` of ``freeze`` apart."""
     for weight in model.embeddings:
-        yield Held(weight, 1, role_of(weight, recipe, Place.OUTER), Place.OUTER)
+        yield _held(weight, 1, recipe, Place.OUTER)
     if model.vision is not None:
         for weight in model.vision.outer:
-            yield Held(weight, 1, role_of(weight, recipe, Place.VISION), Place.VISION)
+            yield _held(weight, 1, recipe, Place.VISION)
         for group in model.vision.groups:
             for weight in group.layer.weights():
-                role = role_of(weight, recipe, Place.VISION)
-                yield Held(weight, group.count, role, Place.VISION)
-    frozen = model.num_layers - recipe.trained_layers if recipe.method is Method.FREEZE else None
+                yield _held(weight, group.count, recipe, Place.VISION)
     for group in model.groups:
-        trained = 0
-        if frozen is not None:
-            positions = group.positions or range(group.count)
-            trained = sum(position >= frozen for position in positions)
+        trained = num_trained_layers(model, recipe, group)
         for weight in group.layer.weights():
             if trained:
-                role = role_of(weight, recipe, Place.TRAINED_LAYER)
-                yield Held(weight, trained, role, Place.TRAINED_LAYER)
+                yield _held(weight, trained, recipe, Place.TRAINED_LAYER)
             if group.count > trained:
-                role = role_of(weight, recipe, Place.LAYER)
-                yield Held(weight, group.count - trained, role, Place.LAYER)
+                yield _held(weight, group.count - trained, recipe, Place.LAYER)
     for weight in model.outer:
-        yield Held(weight, 1, role_of(weight, recipe, Place.OUTER), Place.OUTER)
+        yield _held(weight, 1, recipe, Place.OUTER)
     if model.head is not None:
-        yield Held(model.head, 1, role_of(model.head, recipe, Place.HEAD), Place.HEAD)
+        yield _held(model.head, 1, recipe, Place.HEAD)
+
+
+def _held(weight: Weight, count: int, recipe: TrainingRecipe, place: Place) -> Held:
+    return Held(weight, count, role_of(weight, recipe, place), place)
+
+
+def num_trained_layers(
+    model: ModelArchitecture, recipe: TrainingRecipe, group: LayerGroup
+) -> int:
+    """How many layers of a group ``freeze`` trains: those among the model's last ones."""
+    if recipe.method is not Method.FREEZE:
+        return 0
+    frozen = model.num_layers - recipe.trained_layers
+    return sum(position >= frozen for position in group.positions or range(group.count))
 
 
 def persistent(model: ModelArchitecture, recipe: TrainingRecipe) -> Persistent:
