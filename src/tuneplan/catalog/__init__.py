@@ -1,1 +1,1 @@
-"""What is known of models, chips, links and prices: bundled facts, the user's own files before them."""
+"""What is known of models, chips, links and prices; the user's own files win over ours."""

@@ -1,0 +1,174 @@
+"""Reading a Hugging Face configuration: every mistake is collected, none stops the reading.
+
+A builder asks for the fields it needs; a missing or impossible one is noted and 1 stands in for
+it, so that the builder runs to its end and the user reads all mistakes at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tuneplan.errors import InvalidRequest, Mistake
+from tuneplan.language import Message, message
+
+
+class Fields:
+    """The fields of one configuration (or of one section of it).
+
+    Attributes:
+        config: The mapping as read.
+        section_name: ``text_config``, ``vision_config``, ... or empty for the whole.
+        mistakes: What is wrong so far; shared with the sections.
+        defaults: Sizes that were not stated, with the configuration class's value; shared too.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        *,
+        section_name: str = "",
+        mistakes: list[Mistake] | None = None,
+        defaults: dict[str, int] | None = None,
+    ) -> None:
+        self.config = config
+        self.section_name = section_name
+        self.mistakes: list[Mistake] = [] if mistakes is None else mistakes
+        self.defaults: dict[str, int] = {} if defaults is None else defaults
+
+    def count(self, *names: str, default: int | None = None) -> int:
+        """A positive whole number under the first of ``names`` that is stated.
+
+        ``default`` is what the configuration class of ``transformers`` takes for a missing field;
+        it is recorded in ``defaults``. Without one a missing field is a mistake.
+        """
+        value = self._first(names)
+        if value is None:
+            if default is None:
+                self._missing(names)
+                return 1
+            self.defaults[self._path(names[0])] = default
+            return default
+        if not self._is_count(value):
+            self._wrong(self._stated_name(names), value)
+            return 1
+        return int(value)
+
+    def derived_count(self, *names: str, otherwise: int) -> int:
+        """A positive whole number, or ``otherwise`` where it follows from other fields."""
+        return otherwise if self._first(names) is None else self.count(*names)
+
+    def optional_count(self, *names: str) -> int | None:
+        """A positive whole number, or None where absent, null or zero (switched off)."""
+        value = self._first(names)
+        return None if value is None or value == 0 else self.count(*names)
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        """A truth value; ``default`` is that of the configuration class."""
+        value = self.config.get(name)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            self._wrong(name, value, kind="true or false")
+            return default
+        return value
+
+    def text(self, *names: str, default: str) -> str:
+        """A word such as ``hidden_act``; ``default`` is that of the configuration class."""
+        value = self._first(names)
+        return default if value is None else str(value)
+
+    def fraction(self, *names: str, default: float) -> float:
+        """A plain number, as it stands."""
+        value = self._first(names)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            self._wrong(self._stated_name(names), value, kind="a number")
+            return default
+        return float(value)
+
+    def words(self, name: str, *, length: int) -> tuple[str, ...] | None:
+        """A list of ``length`` words (``layer_types``), or None where absent."""
+        value = self.config.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != length:
+            self._wrong(name, value, kind=f"a list of {length} entries")
+            return None
+        return tuple(str(word) for word in value)
+
+    def section(self, name: str, *, default: Mapping[str, Any] | None = None) -> Fields:
+        """A nested configuration; a missing one is a mistake unless there is a default."""
+        value = self.config.get(name)
+        if value is None and default is not None:
+            value = default
+        if not isinstance(value, Mapping):
+            self._missing((name,))
+            value = {}
+        return Fields(
+            value, section_name=self._path(name), mistakes=self.mistakes, defaults=self.defaults
+        )
+
+    def must_divide(self, divisor_name: str, divisor: int, name: str, value: int) -> None:
+        """Notes a mistake unless ``divisor`` divides ``value``."""
+        if value % divisor:
+            self.note(
+                message(
+                    "does_not_divide",
+                    "{divisor_name} ({divisor}) must divide {name} ({value})",
+                    divisor_name=divisor_name,
+                    divisor=divisor,
+                    name=name,
+                    value=value,
+                ),
+                name=divisor_name,
+                value=divisor,
+            )
+
+    def note(self, text: Message, *, name: str, value: Any = None) -> None:
+        """Adds a mistake about the field ``name``."""
+        self.mistakes.append(Mistake(message=text, path=self._path(name), value=value))
+
+    def raise_mistakes(self) -> None:
+        """Raises InvalidRequest with all mistakes, if there are any."""
+        if self.mistakes:
+            raise InvalidRequest(self.mistakes)
+
+    def _first(self, names: Sequence[str]) -> Any:
+        return next((self.config[n] for n in names if self.config.get(n) is not None), None)
+
+    def _stated_name(self, names: Sequence[str]) -> str:
+        return next(name for name in names if self.config.get(name) is not None)
+
+    @staticmethod
+    def _is_count(value: Any) -> bool:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return False
+        return value >= 1 and float(value).is_integer()
+
+    def _path(self, name: str) -> str:
+        return f"{self.section_name}.{name}" if self.section_name else name
+
+    def _missing(self, names: Sequence[str]) -> None:
+        self.note(
+            message(
+                "missing_model_field",
+                "the model configuration lacks {name}, without which its size is unknown",
+                name=self._path(names[0]),
+            ),
+            name=names[0],
+        )
+
+    def _wrong(self, name: str, value: Any, *, kind: str = "a positive whole number") -> None:
+        self.note(
+            message(
+                "impossible_model_field",
+                "{name} of the model configuration is {value!r}, but must be {kind}",
+                name=self._path(name),
+                value=value,
+                kind=kind,
+            ),
+            name=name,
+            value=value,
+        )

@@ -1,0 +1,428 @@
+"""What the user calls a model, resolved to its architecture.
+
+Tried in this order: a path (folder or ``config.json``); a catalogue name, alias or hub id; a bare
+size such as ``7B``; a variant of a model in the catalogue; the hub, where the caller allows it.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from tuneplan.catalog.architectures import build_architecture
+from tuneplan.catalog.bare_size import parse_bare_size, typical_config
+from tuneplan.catalog.model_entries import (
+    ModelEntry,
+    bundled_entries,
+    read_config,
+    user_entries,
+)
+from tuneplan.catalog.model_files import StoredWeights, find_config, stored_weights
+from tuneplan.catalog.model_names import (
+    base_name,
+    names_quantized_weights,
+    normalized,
+    without_owner,
+)
+from tuneplan.errors import InvalidRequest, Mistake, UnknownName
+from tuneplan.language import Message, message
+from tuneplan.spec.answer import Assumption
+from tuneplan.spec.architecture import (
+    Layer,
+    LayerGroup,
+    MixtureOfExperts,
+    ModelArchitecture,
+)
+
+_BARE_SIZE_SOURCE: Final = "docs/reference/models.md, rule for bare sizes"
+_CLASS_DEFAULT_SOURCE: Final = "configuration classes of transformers 5.24.0"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedModel:
+    """A model and how it was found.
+
+    Attributes:
+        entry: The catalogue entry, None for a file, the hub or a bare size.
+        notes: What the user should know (a variant taken for its base, counts that differ, ...).
+        assumptions: Dimensions that nobody stated.
+        stored: The safetensors headers of a model folder.
+    """
+
+    architecture: ModelArchitecture
+    entry: ModelEntry | None = None
+    notes: tuple[Message, ...] = ()
+    assumptions: tuple[Assumption, ...] = ()
+    stored: StoredWeights | None = None
+
+
+class ModelCatalog:
+    """Entries by every name they are known under; the user's own win over the bundled ones."""
+
+    def __init__(self, bundled: Iterable[ModelEntry], user: Iterable[ModelEntry] = ()) -> None:
+        self._entries: dict[str, ModelEntry] = {}
+        self._overridden: dict[str, ModelEntry] = {}
+        self._by_name: dict[str, ModelEntry] = {}
+        for entry in sorted(bundled, key=lambda entry: normalized(entry.name)):
+            self._entries[normalized(entry.name)] = entry
+        for entry in user:
+            key = normalized(entry.name)
+            if key in self._entries:
+                self._overridden[key] = self._entries[key]
+            self._entries[key] = entry
+        self._index(self._entries.values())
+
+    def names(self) -> tuple[str, ...]:
+        """Every entry's name, sorted without regard to case."""
+        return tuple(self._entries[key].name for key in sorted(self._entries))
+
+    def entries(self) -> tuple[ModelEntry, ...]:
+        """Every entry, in the order of ``names``."""
+        return tuple(self._entries[key] for key in sorted(self._entries))
+
+    def entry(self, name: str) -> ModelEntry:
+        """The entry under a name, alias or hub id.
+
+        Raises:
+            UnknownName: with near matches.
+        """
+        found = self._by_name.get(normalized(name))
+        if found is None:
+            raise self._unknown(name)
+        return found
+
+    def overridden(self, name: str) -> ModelEntry | None:
+        """The bundled entry that a user's entry of this name took the place of."""
+        return self._overridden.get(normalized(name))
+
+    def architecture(self, name: str) -> ModelArchitecture:
+        """The architecture of a catalogue entry.
+
+        Raises:
+            UnknownName: with near matches.
+        """
+        return build_entry(self.entry(name))[0]
+
+    def resolve(
+        self, text: str, *, base_path: str | Path = ".", allow_network: bool = False
+    ) -> ResolvedModel:
+        """The model that ``text`` means; relative paths start at ``base_path``.
+
+        Raises:
+            UnknownName: nothing of that name; near matches are given.
+            UnknownArchitecture: a configuration whose layers we cannot describe.
+            UnreadableFile: a missing, empty or broken file, or the hub did not answer.
+            InvalidRequest: a configuration with missing or impossible fields.
+        """
+        if not text.strip():
+            raise InvalidRequest(
+                [Mistake(message=message("model_empty", "the model is not named"), path="model")]
+            )
+        path = Path(base_path) / Path(text).expanduser()
+        if _is_path(text, path):
+            return resolve_path(path)
+        known = self._by_name.get(normalized(text))
+        if known is not None:
+            return self._from_entry(known, text)
+        size = parse_bare_size(text)
+        if size is not None:
+            return _from_bare_size(text, size)
+        base = self._base_of(text)
+        if base is not None:
+            return self._from_variant(base, text)
+        if allow_network and "/" in text:
+            return _from_hub(text)
+        raise self._unknown(text)
+
+    def _index(self, entries: Iterable[ModelEntry]) -> None:
+        """Names before hub ids before aliases, user's before bundled; ties by entry name."""
+        ordered = sorted(entries, key=lambda entry: (_is_bundled(entry), normalized(entry.name)))
+        for pick in (_own_names, _hub_names, _alias_names):
+            for entry in ordered:
+                for name in pick(entry):
+                    self._by_name.setdefault(normalized(name), entry)
+
+    def _base_of(self, text: str) -> ModelEntry | None:
+        """The entry whose name without variant words equals that of ``text``."""
+        wanted = base_name(text)
+        direct = self._by_name.get(wanted)
+        if direct is not None:
+            return direct
+        found = {
+            id(entry): entry for name, entry in self._by_name.items() if base_name(name) == wanted
+        }
+        shapes = {tuple(_shape_fields(entry.config)) for entry in found.values()}
+        return next(iter(found.values())) if len(shapes) == 1 else None
+
+    def _from_entry(self, entry: ModelEntry, text: str) -> ResolvedModel:
+        architecture, assumptions = build_entry(entry)
+        notes = [*_entry_notes(entry), *_quantized_note(text)]
+        hidden = self.overridden(entry.name)
+        if hidden is not None:
+            notes.append(
+                message(
+                    "model_overridden",
+                    "{name} from {origin} takes the place of the bundled entry ({source})",
+                    name=entry.name,
+                    origin=entry.origin,
+                    source=hidden.source,
+                )
+            )
+        return ResolvedModel(
+            architecture=architecture, entry=entry, notes=tuple(notes), assumptions=assumptions
+        )
+
+    def _from_variant(self, entry: ModelEntry, text: str) -> ResolvedModel:
+        resolved = self._from_entry(entry, text)
+        note = message(
+            "model_variant",
+            "{text} is not in the catalogue itself; it is taken to have the dimensions of {name}",
+            text=text,
+            name=entry.name,
+        )
+        architecture = resolved.architecture
+        if "/" in text:
+            architecture = replace(architecture, hf_id=text)
+        return replace(resolved, architecture=architecture, notes=(note, *resolved.notes))
+
+    def _unknown(self, text: str) -> UnknownName:
+        wanted = normalized(text)
+        names = {key: entry.name for key, entry in self._by_name.items()}
+        short = {normalized(without_owner(key)): name for key, name in names.items()}
+        pool = {**short, **names}
+        close = difflib.get_close_matches(wanted, pool, n=12, cutoff=0.55)
+        close += difflib.get_close_matches(base_name(text), pool, n=12, cutoff=0.55)
+        near = tuple(dict.fromkeys(pool[key] for key in close))[:5]
+        return UnknownName(
+            message(
+                "unknown_model",
+                "no model {text!r} in the catalogue; nearest: {near}. Give a catalogue name, the "
+                "path of a model folder or config.json, or a bare size such as '7B'",
+                text=text,
+                near=", ".join(near) or "none",
+            ),
+            name=text,
+            near=near,
+        )
+
+
+def load_models(user_files: Sequence[str | Path] = ()) -> ModelCatalog:
+    """The bundled catalogue with the user's files before it; of two files the later one wins.
+
+    Raises:
+        UnreadableFile, InvalidRequest: a user's file is absent, broken or wrong.
+        CatalogError: the bundled file is damaged.
+    """
+    user = [entry for file in user_files for entry in user_entries(Path(file))]
+    return ModelCatalog(bundled_entries(), user)
+
+
+def build_entry(entry: ModelEntry) -> tuple[ModelArchitecture, tuple[Assumption, ...]]:
+    """The architecture of an entry, and the sizes its configuration leaves to the class."""
+    architecture, defaults = build_architecture(
+        entry.config, name=entry.name, hf_id=entry.hf_id, source=entry.source
+    )
+    if not entry.counts_router_bias:
+        architecture = without_buffers(architecture)
+    return architecture, _default_assumptions(defaults)
+
+
+def without_buffers(architecture: ModelArchitecture) -> ModelArchitecture:
+    """The same model without weights that are counted but never trained (router bias)."""
+    return replace(
+        architecture, groups=tuple(_group_without_buffers(group) for group in architecture.groups)
+    )
+
+
+def _group_without_buffers(group: LayerGroup) -> LayerGroup:
+    layer: Layer = group.layer
+    mixture = layer.feed_forward
+    if not isinstance(mixture, MixtureOfExperts):
+        return group
+    kept = tuple(weight for weight in mixture.weights if not weight.buffer)
+    return replace(group, layer=replace(layer, feed_forward=replace(mixture, weights=kept)))
+
+
+def resolve_path(path: Path) -> ResolvedModel:
+    """A model folder or a ``config.json``.
+
+    Raises:
+        UnreadableFile, UnknownArchitecture, InvalidRequest: as ``ModelCatalog.resolve``.
+    """
+    folder = path if path.is_dir() else None
+    config_path = find_config(path) if folder else path
+    config = read_config(config_path)
+    architecture, defaults = build_architecture(
+        config, name=config_path.parent.resolve().name or str(path), source=str(config_path)
+    )
+    stored = stored_weights(folder) if folder else None
+    notes: list[Message] = []
+    if stored is not None:
+        notes += _compare(architecture, stored)
+        if stored.dtype and not stored.num_packed:
+            architecture = replace(architecture, stored_dtype=stored.dtype)
+    if config.get("quantization_config"):
+        notes.append(_quantized_message(config_path))
+    return ResolvedModel(
+        architecture=architecture,
+        notes=tuple(notes),
+        assumptions=_default_assumptions(defaults),
+        stored=stored,
+    )
+
+
+def _compare(architecture: ModelArchitecture, stored: StoredWeights) -> list[Message]:
+    """What the headers say otherwise than the description."""
+    if stored.missing_files:
+        return [
+            message(
+                "weights_incomplete",
+                "{count} weight file(s) named by the index are absent ({names}), so the parameter "
+                "count was not checked",
+                count=len(stored.missing_files),
+                names=", ".join(stored.missing_files[:3]),
+            )
+        ]
+    if stored.num_packed:
+        return [
+            message(
+                "weights_packed",
+                "the stored weights are quantised, so the parameter count was not checked "
+                "against them",
+            )
+        ]
+    counted = stored.num_parameters
+    if architecture.head is None:
+        counted -= stored.names.get("lm_head.weight", 0)
+    if counted == architecture.total_parameters:
+        return []
+    return [
+        message(
+            "parameter_count_differs",
+            "the files hold {stored} parameters, the description gives {described}: {difference} "
+            "more in the files (extra prediction heads or an unknown part would explain it)",
+            stored=f"{counted:,}",
+            described=f"{architecture.total_parameters:,}",
+            difference=f"{counted - architecture.total_parameters:,}",
+        )
+    ]
+
+
+def _from_bare_size(text: str, num_parameters: float) -> ResolvedModel:
+    config = typical_config(num_parameters)
+    architecture, _ = build_architecture(config, name=text.strip(), source=_BARE_SIZE_SOURCE)
+    assumed = tuple(key for key in config if key != "model_type")
+    assumptions = tuple(
+        Assumption(
+            name=f"model.{key}",
+            value=config[key],
+            reason=message(
+                "typical_dimension", "typical of a decoder of {size} parameters", size=text.strip()
+            ),
+            source=_BARE_SIZE_SOURCE,
+            how_to_set="model: a catalogue name or the path of a config.json",
+        )
+        for key in ("model_type", *assumed)
+    )
+    return ResolvedModel(
+        architecture=replace(architecture, assumed_fields=assumed), assumptions=assumptions
+    )
+
+
+def _from_hub(hub_id: str) -> ResolvedModel:
+    from tuneplan.catalog.hub import fetch_config
+
+    config = fetch_config(hub_id)
+    architecture, defaults = build_architecture(
+        config, name=hub_id, hf_id=hub_id, source=f"hub configuration of {hub_id}"
+    )
+    note = message(
+        "model_from_hub", "the configuration of {name} was read from the hub", name=hub_id
+    )
+    return ResolvedModel(
+        architecture=architecture, notes=(note,), assumptions=_default_assumptions(defaults)
+    )
+
+
+def _default_assumptions(defaults: Mapping[str, int]) -> tuple[Assumption, ...]:
+    return tuple(
+        Assumption(
+            name=f"model.{name}",
+            value=value,
+            reason=message(
+                "configuration_default",
+                "not stated by the configuration; this is the value its class takes",
+            ),
+            source=_CLASS_DEFAULT_SOURCE,
+            how_to_set=f"{name} in the model's config.json",
+        )
+        for name, value in defaults.items()
+    )
+
+
+def _is_path(text: str, path: Path) -> bool:
+    looks_like_one = text.startswith((".", "~", "/")) or text.endswith(".json")
+    return looks_like_one or (path.is_dir() and (path / "config.json").is_file())
+
+
+def _is_bundled(entry: ModelEntry) -> bool:
+    return entry.confidence != "user"
+
+
+def _own_names(entry: ModelEntry) -> Sequence[str]:
+    return (entry.name,)
+
+
+def _hub_names(entry: ModelEntry) -> Sequence[str]:
+    return (entry.hf_id, without_owner(entry.hf_id)) if entry.hf_id else ()
+
+
+def _alias_names(entry: ModelEntry) -> Sequence[str]:
+    return entry.aliases
+
+
+def _shape_fields(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    """What decides a model's size, for comparing entries that share a base name."""
+    ignored = ("max_position_embeddings", "rope_theta", "dtype", "rope_parameters")
+    return sorted((key, repr(value)) for key, value in config.items() if key not in ignored)
+
+
+def _entry_notes(entry: ModelEntry) -> list[Message]:
+    notes = []
+    if entry.confidence == "low":
+        notes.append(
+            message(
+                "model_dimensions_uncertain",
+                "the dimensions of {name} are less certain than most ({source}); give its "
+                "config.json to be sure",
+                name=entry.name,
+                source=entry.source,
+            )
+        )
+    if entry.note:
+        notes.append(message("model_remark", "{name}: {note}", name=entry.name, note=entry.note))
+    return notes
+
+
+def _quantized_note(text: str) -> list[Message]:
+    if not names_quantized_weights(text):
+        return []
+    return [
+        message(
+            "model_published_quantized",
+            "{text} is published with quantised weights; its dimensions are those of the base "
+            "model, and the training method decides how the base is held",
+            text=text,
+        )
+    ]
+
+
+def _quantized_message(path: Path) -> Message:
+    return message(
+        "config_quantized",
+        "{path} describes quantised weights; the training method decides how the base is held",
+        path=str(path),
+    )
