@@ -113,32 +113,31 @@ def _full(walk: Walk, holder: list[Tensor], head: Weight, held: list[Storage]) -
     Source: transformers ``modeling_llama.py LlamaForCausalLM.forward`` (4.31-4.45) and
     ``loss/loss_utils.py ForCausalLMLoss`` (4.46-5.24).
     """
-    logits, half = _upcast_logits(walk, _trained_share(walk, holder), head, held)
+    logits, named = _upcast_logits(walk, _trained_share(walk, holder), head, held)
     loss = _cross_entropy(walk, logits)
-    del logits, half
+    del logits, named
     return loss
 
 
 def _upcast_logits(
     walk: Walk, x: Tensor, head: Weight, held: list[Storage]
-) -> tuple[Tensor, Storage | None]:
+) -> tuple[Tensor, list[Storage]]:
     """Logits as the loss reads them, and what the model's forward still holds meanwhile."""
     settings = walk.recipe.loss
     logits = linear(walk, x, head)
     del x
     held.append(logits.storage)
-    half = None
+    named: list[Storage] = []
     if settings.upcast_logits:
         if settings.holds_model_logits:
-            half = logits.storage
+            named.append(logits.storage)
         logits = cast(walk, logits, _FP32, "logits", OperationKind.LOSS)
         if not settings.holds_model_logits:
             held[:] = [logits.storage]
     if settings.shifted_copy:
-        full = logits.storage
+        named.append(logits.storage)
         logits = _shifted(walk, logits)
-        half = half or full
-    return logits, half
+    return logits, named
 
 
 def _trained_share(walk: Walk, holder: list[Tensor]) -> Tensor:

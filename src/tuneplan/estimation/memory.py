@@ -170,7 +170,6 @@ def _base(stack: _Stack, compute_capability: float | None) -> dict[str, Number]:
         "adapters": held.adapter_bytes / weights if on_card else 0.0,
         "optimizer_states": held.state_bytes / states if offload is Offload.NONE else 0.0,
         "master_weights": held.master_bytes / states if offload is Offload.NONE else 0.0,
-        "gathered_units": stack.gathered.always_bytes,
         "communication_buffers": stack.gathered.buffer_bytes,
         "cublas_workspace": 2.0
         * (
@@ -192,7 +191,11 @@ def _base(stack: _Stack, compute_capability: float | None) -> dict[str, Number]:
     base["token_ids"] = 3 * 8.0 * stack.tokens
     if stack.accumulating:
         base["gradients"] = _kept_gradients(stack, gradients)
-    return {kind: size for kind, size in base.items() if np.any(size)}
+    return _present(base)
+
+
+def _present(sizes: dict[str, Number]) -> dict[str, Number]:
+    return {kind: size for kind, size in sizes.items() if np.any(size)}
 
 
 def _kept_gradients(stack: _Stack, shards: int) -> float:
@@ -233,6 +236,12 @@ class _Best:
         elif total > self.total:
             self.total, self.parts, self.working = total, parts, working
 
+    def add(self, kind: str, size: Number) -> None:
+        """Add what every alternative of the phase has."""
+        if np.any(size):
+            self.parts[kind] = size
+            self.total = self.total + size
+
 
 def _put_together(stack: _Stack, base: dict[str, Number]) -> MemoryCount:
     recipe, head = stack.recipe, stack.head
@@ -250,7 +259,7 @@ def _put_together(stack: _Stack, base: dict[str, Number]) -> MemoryCount:
                 "autocast_weights": cached + others * profile.cast_weights,
                 "held_logits": old,
                 "layer_unit": unit,
-                "working_set": profile.forward_peak + profile.cast_weights,
+                "layer_working_set": profile.forward_peak + profile.cast_weights,
             },
             profile.at_forward_peak,
         )
@@ -261,12 +270,12 @@ def _put_together(stack: _Stack, base: dict[str, Number]) -> MemoryCount:
             "kept_activations": kept,
             "autocast_weights": cached,
             "held_logits": old,
-            "working_set": head.forward_peak,
+            "loss_working_set": head.forward_peak,
         },
         head.at_forward_peak,
     )
     backward.offer(
-        {"kept_activations": kept, "working_set": head.backward_peak}, head.at_backward_peak
+        {"kept_activations": kept, "loss_working_set": head.backward_peak}, head.at_backward_peak
     )
     gradients = _backward_through_layers(stack, backward, kept)
     gradients = _embedding_gradient(stack, backward, gradients)
@@ -280,6 +289,9 @@ def _put_together(stack: _Stack, base: dict[str, Number]) -> MemoryCount:
         )
     else:
         step.offer({"step_temporary": _step_temporary(stack), "held_logits": old})
+    root = stack.gathered.always_bytes
+    for best in (forward, loss, backward):
+        best.add("gathered_units", root)
     at_base = _total(base)
     phases = {
         Phase.FORWARD: forward,
@@ -290,7 +302,7 @@ def _put_together(stack: _Stack, base: dict[str, Number]) -> MemoryCount:
     return MemoryCount(
         by_phase={phase: at_base + best.total for phase, best in phases.items()},
         base=base,
-        at_phase={phase: best.parts for phase, best in phases.items()},
+        at_phase={phase: _present(best.parts) for phase, best in phases.items()},
         working={phase: best.working for phase, best in phases.items()},
         operations=tuple(_operations(stack)),
         held=stack.held,
@@ -313,6 +325,7 @@ def _backward_through_layers(stack: _Stack, backward: _Best, kept: Number) -> Nu
         if not np.any(profile.backward_peak):
             continue
         below = kept - group.count * profile.kept
+        first = group is stack.groups[0][0]
         for index in {group.count - 1, 0}:
             above = group.count - 1 - index
             left = above * (profile.kept + profile.hidden) if retains else 0.0
@@ -321,8 +334,9 @@ def _backward_through_layers(stack: _Stack, backward: _Best, kept: Number) -> Nu
                     "kept_activations": below + index * profile.kept + retained + left,
                     "gradients": done + above * profile.gradients * share,
                     "held_logits": logits,
-                    "layer_unit": stack.gathered.unit_backward_bytes,
-                    "working_set": profile.backward_peak,
+                    "layer_unit": stack.gathered.unit_backward_bytes
+                    - (stack.gathered.prefetched_bytes if first and index == 0 else 0.0),
+                    "layer_working_set": profile.backward_peak,
                 },
                 profile.at_backward_peak,
             )
@@ -341,7 +355,9 @@ def _embedding_gradient(stack: _Stack, backward: _Best, done: Number) -> Number:
         return done
     dtype = stack.recipe.gradient_dtype or role.dtype
     size = float(weight.num_parameters * dtype.num_bytes)
-    backward.offer({"gradients": done, "held_logits": stack.head.held_logits, "working_set": size})
+    backward.offer(
+        {"gradients": done, "held_logits": stack.head.held_logits, "embedding_gradient": size}
+    )
     return done + size * stack.gathered.gradient_share
 
 

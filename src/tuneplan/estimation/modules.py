@@ -162,7 +162,7 @@ def dense(
     gradient_elements: float,
     kind: OperationKind = OperationKind.MATMUL,
 ) -> Tensor:
-    """``F.linear``: keeps its input where the weight is trained, and the weight if it is a cast copy.
+    """``F.linear``: keeps its input where the weight is trained, and a weight's cast copy.
 
     Under autocast a weight of another dtype is copied to the compute dtype; the copy lives as long
     as the graph that needs it for the input gradient.
@@ -218,37 +218,16 @@ def _quantized_linear(walk: Walk, x: Tensor, weight: Weight) -> Tensor:
     compute, source = recipe.compute_dtype, x.dtype
     x = cast(walk, x, compute, f"{weight.leaf} input")
     name, rows = weight.leaf, x.elements / weight.in_features
-    elements = float(weight.num_weight_elements)
-    stored = elements * (0.5 if quantization.bits == 4 else 1.0)
-
-    def expand() -> list[Tensor]:
-        half = tape.tensor(elements, quantization.dequantized_dtype, f"{name} dequantised")
-        temporaries = [half]
-        if half.dtype is not compute:
-            temporaries.append(tape.tensor(elements, compute, f"{name} dequantised, cast"))
-            tape.elementwise("cast", elements * (half.dtype.num_bytes + compute.num_bytes))
-        if quantization.double_quant:
-            temporaries.append(
-                tape.tensor(elements / quantization.block_size, DType.FLOAT32, f"{name} scales")
-            )
-        tape.elementwise(
-            name,
-            stored + elements * half.dtype.num_bytes,
-            kind=OperationKind.DEQUANTIZE,
-            launches=3.0 if quantization.double_quant else 1.0,
-        )
-        return temporaries
-
     if tape.grad:
         tape.saves()
-    temporaries = expand()
+    temporaries = _expanded(walk, weight)
     out = tape.tensor(rows * weight.out_features, compute, f"{name} output")
     tape.matmul(name, rows, weight.out_features, weight.in_features, compute)
     del temporaries
 
     def backward(grad: Tensor) -> tuple[Tensor]:
         result = tape.tensor(rows * weight.in_features, compute, f"gradient of {name} input")
-        temporaries = expand()
+        temporaries = _expanded(walk, weight)
         tape.matmul(name, rows, weight.in_features, weight.out_features, compute)
         del temporaries, grad
         return (result,)
@@ -257,6 +236,35 @@ def _quantized_linear(walk: Walk, x: Tensor, weight: Weight) -> Tensor:
     out = tape.link(out, (x,), saved, backward)
     del x, saved
     return cast(walk, out, source, f"{name} output")
+
+
+def _expanded(walk: Walk, weight: Weight) -> list[Tensor]:
+    """A quantised matrix in half precision, for one product.
+
+    With double quantisation its scales too; a second copy where the compute dtype is not the one
+    it was quantised from.
+    """
+    recipe, tape, name = walk.recipe, walk.tape, weight.leaf
+    quantization, compute = recipe.quantization, recipe.compute_dtype
+    assert quantization is not None  # noqa: S101 - roles promise it
+    elements = float(weight.num_weight_elements)
+    half = tape.tensor(elements, quantization.dequantized_dtype, f"{name} dequantised")
+    temporaries = [half]
+    if half.dtype is not compute:
+        temporaries.append(tape.tensor(elements, compute, f"{name} dequantised, cast"))
+        tape.elementwise("cast", elements * (half.dtype.num_bytes + compute.num_bytes))
+    if quantization.double_quant:
+        temporaries.append(
+            tape.tensor(elements / quantization.block_size, DType.FLOAT32, f"{name} scales")
+        )
+    stored = elements * (0.5 if quantization.bits == 4 else 1.0)
+    tape.elementwise(
+        name,
+        stored + half.size,
+        kind=OperationKind.DEQUANTIZE,
+        launches=3.0 if quantization.double_quant else 1.0,
+    )
+    return temporaries
 
 
 def _adapted_linear(walk: Walk, x: Tensor, weight: Weight, role: Role) -> Tensor:
@@ -332,35 +340,34 @@ def _low_rank(walk: Walk, x: Tensor, weight: Weight) -> Tensor:
 
 
 def _fused_adapted_linear(walk: Walk, x: Tensor, weight: Weight, role: Role) -> Tensor:
-    """Base product and adapter in one autograd function that keeps only its input.
+    """Base product and adapter in one autograd function.
 
-    Source: unsloth ``kernels/fast_lora.py`` LoRA_W / LoRA_QKV and fms-acceleration's copy of it:
-    saves X (and the dropped-out X), the update is accumulated into the output in place.
+    Keeps X and, with dropout, the dropped-out X, but no mask (dropout runs inside the function,
+    where no graph is recorded); the update is accumulated into the output in place.
+    Source: unsloth ``kernels/fast_lora.py`` LoRA_W, LoRA_QKV; fms-acceleration's fused ops.
     """
     recipe, adapter, tape = walk.recipe, walk.recipe.adapter, walk.tape
     assert adapter is not None  # noqa: S101
-    name, kind = weight.leaf, OperationKind.ADAPTER
-    if adapter.lora_dropout > 0:
-        x = _dropout(walk, x, f"{name} adapter input")
+    name, kind, operand = weight.leaf, OperationKind.ADAPTER, recipe.compute_dtype
     elements, rank = x.elements, adapter.r
     rows = elements / weight.in_features
-    operand = recipe.compute_dtype
-    frozen = tape.grad
+    if tape.grad:
+        tape.saves()
+    kept = [x]
+    if adapter.lora_dropout > 0:
+        kept.append(tape.tensor(elements, x.dtype, f"{name} adapter input, dropped out"))
+        tape.elementwise("dropout", 2 * x.size + elements, kind=kind)
+    recording = tape.grad
     tape.grad = False
     result = _base_linear(walk, share(x), weight, role)
-    tape.grad = frozen
+    tape.grad = recording
     narrow = tape.tensor(rows * rank, operand, f"{name} adapter")
     tape.matmul(f"{name}.lora_A", rows, rank, weight.in_features, operand, kind=kind)
     tape.matmul(f"{name}.lora_B", rows, weight.out_features, rank, operand, kind=kind)
     del narrow
 
     def backward(grad: Tensor) -> tuple[Tensor]:
-        expanded = None
-        if role.quantized:
-            expanded = tape.tensor(
-                float(weight.num_weight_elements), operand, f"{name} dequantised"
-            )
-            tape.elementwise(name, 2.5 * weight.num_weight_elements, kind=OperationKind.DEQUANTIZE)
+        expanded = _expanded(walk, weight) if role.quantized else None
         result = tape.tensor(elements, operand, f"gradient of {name} input")
         tape.matmul(name, rows, weight.in_features, weight.out_features, operand)
         for _ in range(2):
@@ -372,9 +379,7 @@ def _fused_adapted_linear(walk: Walk, x: Tensor, weight: Weight, role: Role) -> 
         del expanded, grad
         return (result,)
 
-    if tape.grad:
-        tape.saves()
-    return tape.link(result, (x,), (x,), backward, trains=True)
+    return tape.link(result, (x,), kept, backward, trains=True)
 
 
 def _clone(walk: Walk, x: Tensor, name: str) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -65,34 +66,34 @@ class Persistent:
 
 def held_weights(model: ModelArchitecture, recipe: TrainingRecipe) -> Iterator[Held]:
     """Every weight with its role; the last ``trained_layers`` of ``freeze`` apart."""
-    for weight in model.embeddings:
+    for weight in (*model.embeddings, *model.outer):
         yield _held(weight, 1, recipe, Place.OUTER)
+    if model.head is not None:
+        yield _held(model.head, 1, recipe, Place.HEAD)
+    for group in model.groups:
+        trained = num_trained_layers(model, recipe, group)
+        yield from _held_layers(group, trained, recipe, Place.TRAINED_LAYER)
+        yield from _held_layers(group, group.count - trained, recipe, Place.LAYER)
     if model.vision is not None:
         for weight in model.vision.outer:
             yield _held(weight, 1, recipe, Place.VISION)
         for group in model.vision.groups:
-            for weight in group.layer.weights():
-                yield _held(weight, group.count, recipe, Place.VISION)
-    for group in model.groups:
-        trained = num_trained_layers(model, recipe, group)
+            yield from _held_layers(group, group.count, recipe, Place.VISION)
+
+
+def _held_layers(
+    group: LayerGroup, count: int, recipe: TrainingRecipe, place: Place
+) -> Iterator[Held]:
+    if count:
         for weight in group.layer.weights():
-            if trained:
-                yield _held(weight, trained, recipe, Place.TRAINED_LAYER)
-            if group.count > trained:
-                yield _held(weight, group.count - trained, recipe, Place.LAYER)
-    for weight in model.outer:
-        yield _held(weight, 1, recipe, Place.OUTER)
-    if model.head is not None:
-        yield _held(model.head, 1, recipe, Place.HEAD)
+            yield _held(weight, count, recipe, place)
 
 
 def _held(weight: Weight, count: int, recipe: TrainingRecipe, place: Place) -> Held:
     return Held(weight, count, role_of(weight, recipe, place), place)
 
 
-def num_trained_layers(
-    model: ModelArchitecture, recipe: TrainingRecipe, group: LayerGroup
-) -> int:
+def num_trained_layers(model: ModelArchitecture, recipe: TrainingRecipe, group: LayerGroup) -> int:
     """How many layers of a group ``freeze`` trains: those among the model's last ones."""
     if recipe.method is not Method.FREEZE:
         return 0
@@ -201,7 +202,7 @@ def state_bytes(elements: int, optimizer: Optimizer) -> float:
         OptimizerFamily.ADAFACTOR: 0.0,
     }[optimizer.family]
     if optimizer.family is OptimizerFamily.ADAFACTOR:
-        return 2 * elements**0.5 * 4
+        return 8.0 * math.sqrt(elements)
     return elements * per_element
 
 

@@ -1,4 +1,4 @@
-"""What each weight is in this job: trained, adapted, quantised, or simply there; and in which dtype."""
+"""What each weight is in this job: trained, adapted, quantised or simply there, and its dtype."""
 
 from __future__ import annotations
 

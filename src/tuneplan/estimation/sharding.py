@@ -26,8 +26,11 @@ class Gathered:
         buffer_bytes: Reduce and gather buckets.
         step_bytes: On top in the optimizer step.
         gradient_share: Share of a layer's gradients that stays once its backward is over.
-        retains_recomputed: FSDP1 with checkpointing around its units keeps recomputed outputs and
-            checkpoint inputs until backward ends.
+        retains_recomputed: FSDP1 with reentrant checkpointing around frozen units keeps recomputed
+            outputs and checkpoint inputs until backward ends (its reshard hooks for units without
+            gradients hold their inputs: PyTorch ``fsdp/_runtime_utils.py``
+            ``_register_post_backward_reshard_only_hook``).
+        prefetched_bytes: Part of the unit bytes that only exists while another layer follows.
     """
 
     always_bytes: float = 0.0
@@ -36,6 +39,7 @@ class Gathered:
     buffer_bytes: float = 0.0
     step_bytes: float = 0.0
     gradient_share: float = 1.0
+    prefetched_bytes: float = 0.0
     retains_recomputed: bool = False
 
 
@@ -77,6 +81,7 @@ def gathered(
         and recipe.use_reentrant
         and parallelism.activation_gather
         and strategy is Strategy.FSDP
+        and recipe.method.uses_adapter
     )
     gradient = (recipe.gradient_dtype or recipe.trainable_dtype).num_bytes
     share = 1.0 if recipe.gradients_unsharded_while_accumulating else 1.0 / shards
@@ -84,6 +89,7 @@ def gathered(
         always_bytes=float(outer),
         unit_bytes=2.0 * unit,
         unit_backward_bytes=2.0 * unit + half_shard + scattered,
+        prefetched_bytes=unit,
         gradient_share=share * gradient / (compute if recipe.upcast_under_fsdp else gradient),
         retains_recomputed=around,
     )
@@ -130,6 +136,7 @@ def _zero(
             always_bytes=float(min(outer, live)),
             unit_bytes=2.0 * unit,
             unit_backward_bytes=2.0 * unit,
+            prefetched_bytes=unit,
             buffer_bytes=copies * bucket,
             step_bytes=step,
             gradient_share=1.0 / shards,
