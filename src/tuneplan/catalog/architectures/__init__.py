@@ -22,15 +22,28 @@ Builder = Callable[[Fields], ModelArchitecture]
 # model_type -> "module" of this package (the builder has the name of the type), or
 # "module:builder". Modules are imported when their first model is built.
 BUILDERS: Final[Mapping[str, str]] = {
+    "bloom": "classic",
+    "falcon": "alibi",
+    "gemma": "gemma",
+    "gemma2": "gemma",
+    "gemma3": "gemma",
+    "gemma3_text": "gemma",
+    "gpt2": "classic",
+    "gpt_bigcode": "classic",
+    "gpt_neox": "classic",
     "granite": "llama",
     "internlm3": "llama",
     "llama": "llama",
     "mistral": "llama",
+    "mpt": "alibi",
     "olmo2": "llama",
     "olmo3": "llama",
+    "opt": "classic",
+    "phi": "classic",
     "qwen2": "llama",
     "qwen3": "llama",
     "smollm3": "llama",
+    "starcoder2": "classic",
 }
 
 

@@ -49,6 +49,11 @@ def experts(
     return Weight(name=name, kind=WeightKind.EXPERTS, shape=shape, bias=bias)
 
 
+def convolution(name: str, *shape: int, bias: bool = False) -> Weight:
+    """A convolution, shape (out_channels, in_channels, *kernel)."""
+    return Weight(name=name, kind=WeightKind.CONV, shape=shape, bias=bias)
+
+
 def bare(name: str, *shape: int, buffer: bool = False) -> Weight:
     """A parameter that belongs to no module with a name of its own."""
     return Weight(name=name, kind=WeightKind.OTHER, shape=shape, buffer=buffer)
@@ -225,6 +230,11 @@ def group_layers(
         LayerGroup(layer=make(kind), count=len(where), prefix=prefix, positions=tuple(where))
         for kind, where in positions.items()
     )
+
+
+def uniform_layers(layer: Layer, count: int, *, prefix: str) -> tuple[LayerGroup, ...]:
+    """One group of ``count`` equal layers."""
+    return (LayerGroup(layer=layer, count=count, prefix=prefix, positions=tuple(range(count))),)
 
 
 def sliding_kinds(fields: Fields, num_layers: int, *, pattern: int | None = None) -> list[bool]:
