@@ -140,6 +140,22 @@ class Fields:
                 value=divisor,
             )
 
+    def must_not_exceed(self, name: str, value: int, limit_name: str, limit: int) -> None:
+        """Notes a mistake where ``value`` is above ``limit``."""
+        if value > limit:
+            self.note(
+                message(
+                    "exceeds",
+                    "{name} ({value}) must not exceed {limit_name} ({limit})",
+                    name=name,
+                    value=value,
+                    limit_name=limit_name,
+                    limit=limit,
+                ),
+                name=name,
+                value=value,
+            )
+
     def note(self, text: Message, *, name: str, value: Any = None) -> None:
         """Adds a mistake about the field ``name``."""
         self.mistakes.append(Mistake(message=text, path=self._path(name), value=value))

@@ -267,6 +267,7 @@ def language_model(
     root: str = "model",
     final_norm: Weight | None = None,
     tied_by_default: bool = False,
+    head_bias: bool = False,
     **settings: Any,
 ) -> ModelArchitecture:
     """A decoder with Llama's outer names: ``embed_tokens``, ``norm``, ``lm_head``.
@@ -284,7 +285,7 @@ def language_model(
         embeddings=(embedding(f"{root}.embed_tokens", vocab_size, hidden_size),),
         groups=groups,
         outer=(final_norm or norm(f"{root}.norm", hidden_size),),
-        head=None if tied else linear("lm_head", vocab_size, hidden_size),
+        head=None if tied else linear("lm_head", vocab_size, hidden_size, bias=head_bias),
         max_position_embeddings=fields.count("max_position_embeddings", default=2048),
         **settings,
     )
