@@ -156,6 +156,10 @@ class Fields:
                 value=value,
             )
 
+    def impossible(self, name: str, value: Any, kind: str) -> None:
+        """Notes that the field ``name`` is not ``kind`` (a phrase such as "a list of 4 words")."""
+        self._wrong(name, value, kind=kind)
+
     def note(self, text: Message, *, name: str, value: Any = None) -> None:
         """Adds a mistake about the field ``name``."""
         self.mistakes.append(Mistake(message=text, path=self._path(name), value=value))

@@ -110,14 +110,15 @@ def grouped_attention(
     output_name: str = "o_proj",
     query_key_norm: Literal["no", "head", "all", "unlearned"] = "no",
     query_key_norm_names: tuple[str, str] = ("q_norm", "k_norm"),
+    output_gate: bool = False,
     extra: tuple[Weight, ...] = (),
     **settings: Any,
 ) -> Attention:
     """Attention with separate q, k, v and output projections.
 
     ``query_key_norm``: ``head`` has one weight of ``head_dim`` for all heads, ``all`` one over the
-    whole width, ``unlearned`` normalises without weights. ``settings`` are further fields of
-    ``Attention`` (kind, window, rotary, sinks, ...).
+    whole width, ``unlearned`` normalises without weights. With ``output_gate`` the query projection
+    makes the gate as well. ``settings`` are further fields of ``Attention`` (kind, window, ...).
     """
     hidden_size, query_size, key_value_size = (
         heads.hidden_size,
@@ -125,7 +126,9 @@ def grouped_attention(
         heads.key_value_size,
     )
     weights = [
-        linear(f"{prefix}.q_proj", query_size, hidden_size, bias=bias),
+        linear(
+            f"{prefix}.q_proj", query_size * (2 if output_gate else 1), hidden_size, bias=bias
+        ),
         linear(f"{prefix}.k_proj", key_value_size, hidden_size, bias=bias),
         linear(f"{prefix}.v_proj", key_value_size, hidden_size, bias=bias),
         linear(f"{prefix}.{output_name}", hidden_size, query_size, bias=output_bias),
@@ -142,6 +145,7 @@ def grouped_attention(
         head_dim=heads.head_dim,
         v_head_dim=heads.head_dim,
         query_key_norm=query_key_norm != "no",
+        output_gate=output_gate,
         **settings,
     )
 
@@ -268,6 +272,7 @@ def language_model(
     final_norm: Weight | None = None,
     tied_by_default: bool = False,
     head_bias: bool = False,
+    token_embedding: str | None = None,
     **settings: Any,
 ) -> ModelArchitecture:
     """A decoder with Llama's outer names: ``embed_tokens``, ``norm``, ``lm_head``.
@@ -282,7 +287,9 @@ def language_model(
         model_type=model_type,
         hidden_size=hidden_size,
         vocab_size=vocab_size,
-        embeddings=(embedding(f"{root}.embed_tokens", vocab_size, hidden_size),),
+        embeddings=(
+            embedding(token_embedding or f"{root}.embed_tokens", vocab_size, hidden_size),
+        ),
         groups=groups,
         outer=(final_norm or norm(f"{root}.norm", hidden_size),),
         head=None if tied else linear("lm_head", vocab_size, hidden_size, bias=head_bias),
