@@ -15,6 +15,7 @@ from typing import Any, Final
 from tuneplan.catalog.architectures import build_architecture
 from tuneplan.catalog.bare_size import parse_bare_size, typical_config
 from tuneplan.catalog.model_entries import (
+    BUNDLED,
     ModelEntry,
     bundled_entries,
     read_config,
@@ -369,7 +370,7 @@ def _is_path(text: str, path: Path) -> bool:
 
 
 def _is_bundled(entry: ModelEntry) -> bool:
-    return entry.confidence != "user"
+    return entry.origin == BUNDLED
 
 
 def _own_names(entry: ModelEntry) -> Sequence[str]:

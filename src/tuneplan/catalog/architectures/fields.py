@@ -35,6 +35,7 @@ class Fields:
         self.section_name = section_name
         self.mistakes: list[Mistake] = [] if mistakes is None else mistakes
         self.defaults: dict[str, int] = {} if defaults is None else defaults
+        self.outer: Mapping[str, Any] = {}
 
     def count(self, *names: str, default: int | None = None) -> int:
         """A positive whole number under the first of ``names`` that is stated.
@@ -106,9 +107,22 @@ class Fields:
         if not isinstance(value, Mapping):
             self._missing((name,))
             value = {}
-        return Fields(
+        section = Fields(
             value, section_name=self._path(name), mistakes=self.mistakes, defaults=self.defaults
         )
+        section.outer = self.config
+        return section
+
+    def take_default(self, name: str, default: int) -> None:
+        """Fills in the configuration class's value where a size is missing, and records it."""
+        if self.config.get(name) is None:
+            self.config = {**self.config, name: default}
+            self.defaults[self._path(name)] = default
+
+    def inherit(self, *names: str) -> None:
+        """Takes fields that the outer configuration states and this section leaves out."""
+        outer = {name: self.outer[name] for name in names if self.outer.get(name) is not None}
+        self.config = {**outer, **self.config}
 
     def must_divide(self, divisor_name: str, divisor: int, name: str, value: int) -> None:
         """Notes a mistake unless ``divisor`` divides ``value``."""
@@ -125,6 +139,26 @@ class Fields:
                 name=divisor_name,
                 value=divisor,
             )
+
+    def must_not_exceed(self, name: str, value: int, limit_name: str, limit: int) -> None:
+        """Notes a mistake where ``value`` is above ``limit``."""
+        if value > limit:
+            self.note(
+                message(
+                    "exceeds",
+                    "{name} ({value}) must not exceed {limit_name} ({limit})",
+                    name=name,
+                    value=value,
+                    limit_name=limit_name,
+                    limit=limit,
+                ),
+                name=name,
+                value=value,
+            )
+
+    def impossible(self, name: str, value: Any, kind: str) -> None:
+        """Notes that the field ``name`` is not ``kind`` (a phrase such as "a list of 4 words")."""
+        self._wrong(name, value, kind=kind)
 
     def note(self, text: Message, *, name: str, value: Any = None) -> None:
         """Adds a mistake about the field ``name``."""

@@ -35,6 +35,7 @@ def _decoder(
     kinds: list[Any] | None = None,
     settings_of: Callable[[Any], dict[str, Any]] = lambda _: {},
     tied_by_default: bool = False,
+    root: str = "model",
 ) -> ModelArchitecture:
     """A Llama-shaped decoder; ``kinds`` has one entry per layer, ``settings_of`` its meaning."""
     num_layers = fields.count("num_hidden_layers")
@@ -58,7 +59,8 @@ def _decoder(
         fields,
         model_type=model_type,
         hidden_size=heads.hidden_size,
-        groups=group_layers(kinds or [None] * num_layers, make),
+        groups=group_layers(kinds or [None] * num_layers, make, prefix=f"{root}.layers"),
+        root=root,
         tied_by_default=tied_by_default,
     )
 
@@ -99,29 +101,45 @@ def mistral(fields: Fields) -> ModelArchitecture:
 
 
 def qwen2(fields: Fields) -> ModelArchitecture:
-    """Qwen 1.5, 2 and 2.5: biases on q, k and v alone."""
+    """Qwen 1.5, 2 and 2.5."""
+    return qwen2_text(fields, model_type="qwen2", class_name="Qwen2DecoderLayer")
+
+
+def qwen2_text(
+    fields: Fields, *, model_type: str, class_name: str, root: str = "model"
+) -> ModelArchitecture:
+    """The language model of Qwen 2 and Qwen 2.5 VL: biases on q, k and v alone."""
     kinds, settings_of = _optional_windows(fields)
     return _decoder(
         fields,
-        model_type="qwen2",
-        class_name="Qwen2DecoderLayer",
+        model_type=model_type,
+        class_name=class_name,
         attention={"bias": True},
         kinds=kinds,
         settings_of=settings_of,
+        root=root,
     )
 
 
 def qwen3(fields: Fields) -> ModelArchitecture:
-    """Qwen 3, dense: queries and keys normalised per head, head size of its own."""
+    """Qwen 3, dense."""
+    return qwen3_text(fields, model_type="qwen3", class_name="Qwen3DecoderLayer")
+
+
+def qwen3_text(
+    fields: Fields, *, model_type: str, class_name: str, root: str = "model"
+) -> ModelArchitecture:
+    """The language model of Qwen 3 and Qwen 3 VL: queries and keys normalised per head."""
     bias = fields.flag("attention_bias", default=False)
     kinds, settings_of = _optional_windows(fields)
     return _decoder(
         fields,
-        model_type="qwen3",
-        class_name="Qwen3DecoderLayer",
+        model_type=model_type,
+        class_name=class_name,
         attention={"bias": bias, "output_bias": bias, "query_key_norm": "head"},
         kinds=kinds,
         settings_of=settings_of,
+        root=root,
     )
 
 

@@ -49,6 +49,11 @@ def experts(
     return Weight(name=name, kind=WeightKind.EXPERTS, shape=shape, bias=bias)
 
 
+def convolution(name: str, *shape: int, bias: bool = False) -> Weight:
+    """A convolution, shape (out_channels, in_channels, *kernel)."""
+    return Weight(name=name, kind=WeightKind.CONV, shape=shape, bias=bias)
+
+
 def bare(name: str, *shape: int, buffer: bool = False) -> Weight:
     """A parameter that belongs to no module with a name of its own."""
     return Weight(name=name, kind=WeightKind.OTHER, shape=shape, buffer=buffer)
@@ -105,14 +110,15 @@ def grouped_attention(
     output_name: str = "o_proj",
     query_key_norm: Literal["no", "head", "all", "unlearned"] = "no",
     query_key_norm_names: tuple[str, str] = ("q_norm", "k_norm"),
+    output_gate: bool = False,
     extra: tuple[Weight, ...] = (),
     **settings: Any,
 ) -> Attention:
     """Attention with separate q, k, v and output projections.
 
     ``query_key_norm``: ``head`` has one weight of ``head_dim`` for all heads, ``all`` one over the
-    whole width, ``unlearned`` normalises without weights. ``settings`` are further fields of
-    ``Attention`` (kind, window, rotary, sinks, ...).
+    whole width, ``unlearned`` normalises without weights. With ``output_gate`` the query projection
+    makes the gate as well. ``settings`` are further fields of ``Attention`` (kind, window, ...).
     """
     hidden_size, query_size, key_value_size = (
         heads.hidden_size,
@@ -120,7 +126,9 @@ def grouped_attention(
         heads.key_value_size,
     )
     weights = [
-        linear(f"{prefix}.q_proj", query_size, hidden_size, bias=bias),
+        linear(
+            f"{prefix}.q_proj", query_size * (2 if output_gate else 1), hidden_size, bias=bias
+        ),
         linear(f"{prefix}.k_proj", key_value_size, hidden_size, bias=bias),
         linear(f"{prefix}.v_proj", key_value_size, hidden_size, bias=bias),
         linear(f"{prefix}.{output_name}", hidden_size, query_size, bias=output_bias),
@@ -137,6 +145,7 @@ def grouped_attention(
         head_dim=heads.head_dim,
         v_head_dim=heads.head_dim,
         query_key_norm=query_key_norm != "no",
+        output_gate=output_gate,
         **settings,
     )
 
@@ -227,6 +236,11 @@ def group_layers(
     )
 
 
+def uniform_layers(layer: Layer, count: int, *, prefix: str) -> tuple[LayerGroup, ...]:
+    """One group of ``count`` equal layers."""
+    return (LayerGroup(layer=layer, count=count, prefix=prefix, positions=tuple(range(count))),)
+
+
 def sliding_kinds(fields: Fields, num_layers: int, *, pattern: int | None = None) -> list[bool]:
     """For each layer whether its attention slides.
 
@@ -257,6 +271,8 @@ def language_model(
     root: str = "model",
     final_norm: Weight | None = None,
     tied_by_default: bool = False,
+    head_bias: bool = False,
+    token_embedding: str | None = None,
     **settings: Any,
 ) -> ModelArchitecture:
     """A decoder with Llama's outer names: ``embed_tokens``, ``norm``, ``lm_head``.
@@ -271,10 +287,12 @@ def language_model(
         model_type=model_type,
         hidden_size=hidden_size,
         vocab_size=vocab_size,
-        embeddings=(embedding(f"{root}.embed_tokens", vocab_size, hidden_size),),
+        embeddings=(
+            embedding(token_embedding or f"{root}.embed_tokens", vocab_size, hidden_size),
+        ),
         groups=groups,
         outer=(final_norm or norm(f"{root}.norm", hidden_size),),
-        head=None if tied else linear("lm_head", vocab_size, hidden_size),
+        head=None if tied else linear("lm_head", vocab_size, hidden_size, bias=head_bias),
         max_position_embeddings=fields.count("max_position_embeddings", default=2048),
         **settings,
     )
