@@ -24,7 +24,12 @@ class Accelerator:
         context_bytes: What a process holds outside the allocator (CUDA context).
         link_bytes_per_s: One direction, per accelerator, inside a node.
         link: ``nvlink``, ``pcie``, ``xgmi``, ...
-        peer_access: Whether cards on this link can read each other without the host.
+        peer_access: Whether cards on PCIe can read each other without the host.
+        link_size: Cards that the fast link joins; traffic among more of them takes PCIe.
+        bridge_bytes_per_s: One direction, of an optional bridge between two cards; 0 = none.
+        accelerators_per_node: Cards in the usual server.
+        power_w: Board power; 0 where unknown.
+        uncertain: Names of the facts to doubt, separated by spaces.
         kernel_table: Name of the measured kernel table to use (own or of the nearest chip).
     """
 
@@ -45,11 +50,15 @@ class Accelerator:
     link_bytes_per_s: float = 0.0
     pcie_bytes_per_s: float = 0.0
     peer_access: bool = True
+    link_size: int = 8
+    bridge_bytes_per_s: float = 0.0
+    accelerators_per_node: int = 8
     aliases: tuple[str, ...] = ()
     release_year: int | None = None
     source: str = ""
     as_of: str = ""
     uncertain: str = ""
+    remark: str = ""
 
     def peak_flop_per_s(self, dtype: DType | str) -> float | None:
         """Dense datasheet rate for a dtype, None where the chip has none."""
