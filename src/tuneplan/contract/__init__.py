@@ -3,3 +3,7 @@
 May import ``search``, ``economics``, ``estimation``, ``spec`` and the ground floor; is the only
 room that knows pydantic. Read ``job.py`` first (the keys), then ``reading.py`` (how they are read).
 """
+
+from typing import Final
+
+SCHEMA_VERSION: Final = 1  # of the answers: fields may be added within it, none changes or goes
