@@ -33,6 +33,7 @@ class Mistake:
         message: What and why.
         path: Where: a key path such as ``training.max_length``, or a file.
         line: Line in the file, counted from 1, where there is a file.
+        file: The file that ``line`` counts in, where ``path`` is a key path.
         value: What stood there.
         near: The nearest valid choices, best first.
         how_to_fix: What to write instead.
@@ -41,6 +42,7 @@ class Mistake:
     message: Message
     path: str | None = None
     line: int | None = None
+    file: str | None = None
     value: Any = None
     near: tuple[str, ...] = ()
     how_to_fix: Message | None = None
@@ -77,6 +79,7 @@ class InvalidRequest(InputError):
 
     @property
     def mistakes(self) -> tuple[Mistake, ...]:
+        """Every mistake, in the order of the file."""
         return self._mistakes
 
     def __str__(self) -> str:
@@ -97,6 +100,7 @@ class UnknownName(InputError):
 
     @property
     def mistakes(self) -> tuple[Mistake, ...]:
+        """One mistake, with the close matches."""
         return (Mistake(message=self.message, value=self.name, near=self.near),)
 
 
@@ -114,6 +118,7 @@ class UnreadableFile(InputError):
 
     @property
     def mistakes(self) -> tuple[Mistake, ...]:
+        """One mistake, with the file and line."""
         return (Mistake(message=self.message, path=self.path, line=self.line),)
 
 

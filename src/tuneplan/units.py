@@ -7,6 +7,7 @@ are never mixed in one line of output.
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from typing import Final
 
 from tuneplan.errors import InvalidQuantity
@@ -62,8 +63,35 @@ _RATES: Final = {
     },
 }
 _FLOP_RATES: Final = {"TFLOP/s": 1e12, "GFLOP/s": 1e9, "PFLOP/s": 1e15}
+# ISO 4217: the active codes of money in circulation (pycountry 26.2.16).
+_CURRENCY_CODES: Final = (
+    "AED AFN ALL AMD AOA ARS AUD AWG AZN BAM BBD BDT BHD BIF BMD BND BOB BRL BSD BTN BWP BYN "
+    "BZD CAD CDF CHF CLP CNY COP CRC CUP CVE CZK DJF DKK DOP DZD EGP ERN ETB EUR FJD FKP GBP "
+    "GEL GHS GIP GMD GNF GTQ GYD HKD HNL HTG HUF IDR ILS INR IQD IRR ISK JMD JOD JPY KES KGS "
+    "KHR KMF KPW KRW KWD KYD KZT LAK LBP LKR LRD LSL LYD MAD MDL MGA MKD MMK MNT MOP MRU MUR "
+    "MVR MWK MXN MYR MZN NAD NGN NIO NOK NPR NZD OMR PAB PEN PGK PHP PKR PLN PYG QAR RON RSD "
+    "RUB RWF SAR SBD SCR SDG SEK SGD SHP SLE SOS SRD SSP STN SVC SYP SZL THB TJS TMT TND TOP "
+    "TRY TTD TWD TZS UAH UGX USD UYU UZS VED VES VND VUV WST XAF XCD XCG XOF XPF YER ZAR ZMW "
+    "ZWG "
+)
+CURRENCIES: Final = frozenset(_CURRENCY_CODES.split())
+# Signs that mean one currency and no other ("$" and "kr" mean several, so they are refused).
+_CURRENCY_SIGNS: Final = {
+    "NT$": "TWD",
+    "US$": "USD",
+    "HK$": "HKD",
+    "€": "EUR",
+    "£": "GBP",
+    "₩": "KRW",
+    "₹": "INR",
+}
 _QUANTITY: Final = re.compile(
     r"^\s*(?P<number>[+-]?[\d_,]*\.?\d+(?:[eE][+-]?\d+)?)\s*(?P<unit>[^\d\s].*?)?\s*$"
+)
+_MONEY: Final = re.compile(
+    r"^\s*(?P<before>[^\W\d_]{0,3}[$€£¥₩₹]|[A-Za-z]{3}(?=[\s\d]))?\s*"
+    r"(?P<number>-?(?:[0-9][0-9_,]*)(?:\.[0-9]+)?)"
+    r"\s*(?P<after>[^\W\d_]{0,3}[$€£¥₩₹]|[A-Za-z]{3})?\s*$"
 )
 
 
@@ -116,6 +144,35 @@ def parse_bytes_per_s(text: str | float) -> float:
 def parse_flop_per_s(text: str | float) -> float:
     """Operations per second of ``"989 TFLOP/s"``."""
     return _parse(text, _FLOP_RATES, "arithmetic rate")
+
+
+def parse_money(text: str | float) -> tuple[Decimal, str]:
+    """Amount and ISO 4217 code of ``"500 USD"``, ``"TWD 120"`` or ``"NT$ 120"``.
+
+    Raises:
+        InvalidQuantity: A bare number, an unknown currency, or a sign that several countries use.
+    """
+    match = _MONEY.match(text) if isinstance(text, str) else None
+    if match is None or bool(match["before"]) == bool(match["after"]):
+        raise InvalidQuantity(
+            message(
+                "money_without_currency",
+                "{value!r} is not an amount of money: write a number, a space and a currency code, "
+                "e.g. 500 USD or 120 TWD",
+                value=text,
+            )
+        )
+    sign = match["before"] or match["after"]
+    currency = _CURRENCY_SIGNS.get(sign, sign.upper())
+    if currency not in CURRENCIES:
+        raise InvalidQuantity(
+            message(
+                "unknown_currency",
+                "{currency!r} is not a currency code of ISO 4217; write e.g. USD, EUR, TWD or CNY",
+                currency=sign,
+            )
+        )
+    return Decimal(re.sub(r"[_,]", "", match["number"])), currency
 
 
 def format_gib(size_bytes: float) -> str:

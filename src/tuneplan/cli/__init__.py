@@ -1,1 +1,5 @@
-"""click: flags to a request to a use-case to a report to the terminal."""
+"""The command line, on click: one module a command, flags to job to use-case to report to stdout.
+
+May import every room but ``__main__``; is the only one that knows click and the only one that
+prints. Read ``main.py`` first (exit statuses), then ``commands.py`` (what there is).
+"""

@@ -1,1 +1,4 @@
-"""Answers to things to read: tables and text; the only room that rounds."""
+"""Answers to things to read: tables, sentences, errors. Knows no terminal, prints nothing.
+
+May import everything but ``cli``. Read ``page.py`` and ``tables.py`` first.
+"""

@@ -10,6 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from types import MappingProxyType
+from typing import Any
+
+from tuneplan.spec.answer import Notice
 
 
 def _empty() -> Mapping[str, str]:
@@ -61,7 +64,9 @@ class StatedTraining:
     loss: str | None = None
     torch_compile: bool | None = None
     max_grad_norm: float | None = None
+    eval_strategy: str | None = None
     eval_steps: int | None = None
+    save_strategy: str | None = None
     save_steps: int | None = None
     save_total_limit: int | None = None
     trained_layers: int | None = None
@@ -157,8 +162,25 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StatedProject:
+    """The ``project`` section: the experiments around the run."""
+
+    num_experiments: int | None = None
+    retry_factor: tuple[float, float] | None = None
+    runs_in_parallel: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StatedJob:
-    """A whole job file, validated but with its blanks."""
+    """A whole job file, validated but with its blanks.
+
+    Attributes:
+        choices: Key path to the values of a list, for every key that holds one value elsewhere
+            (``{"method": ("lora", "qlora")}``); the field itself is then None, unless it is
+            declared as a tuple, in which case it holds the list too.
+        notices: What reading the job has to tell (keys left aside, which of two keys counts).
+        stated: Every key path that was written, in the order of the file.
+    """
 
     model: str
     recipe: StatedRecipe = field(default_factory=StatedRecipe)
@@ -168,5 +190,9 @@ class StatedJob:
     prices: tuple[str, ...] = ()
     accelerators: tuple[str, ...] = ()  # the user's own chip files
     models: tuple[str, ...] = ()  # the user's own model files
+    project: StatedProject = field(default_factory=StatedProject)
     goal: str = "cheapest"
     base_path: str = "."  # folder that relative paths refer to
+    choices: Mapping[str, tuple[Any, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    notices: tuple[Notice, ...] = ()
+    stated: tuple[str, ...] = ()

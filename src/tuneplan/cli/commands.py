@@ -1,0 +1,84 @@
+"""What commands there are; each is imported only when it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Final
+
+import click
+
+from tuneplan.language import say, translate
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A command that is not imported yet.
+
+    Attributes:
+        module: Where it lives; the command bears the name ``command`` there.
+        summary: One line for the list of commands.
+    """
+
+    module: str
+    summary: str
+
+
+COMMANDS: Final[dict[str, Entry]] = {
+    "schema": Entry("tuneplan.cli.schema", "The JSON Schema of the job file and of each answer."),
+    "completion": Entry("tuneplan.cli.completion", "The script that completes words in a shell."),
+}
+
+
+class SpokenCommand(click.Command):
+    """A command whose help speaks the user's language."""
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the help with every sentence translated."""
+        with _spoken([self, *self.get_params(ctx)]):
+            super().format_help(ctx, formatter)
+
+
+@contextmanager
+def _spoken(holders: list[Any]) -> Iterator[None]:
+    """Within the block the ``help`` of each holder is in the current language."""
+    written = [getattr(holder, "help", None) for holder in holders]
+    try:
+        for holder, text in zip(holders, written, strict=True):
+            if text:
+                holder.help = translate(text)
+        yield
+    finally:
+        for holder, text in zip(holders, written, strict=True):
+            if text:
+                holder.help = text
+
+
+class LateGroup(SpokenCommand, click.Group):
+    """A group that knows its commands by name and imports only the one that runs."""
+
+    def __init__(self, *, entries: dict[str, Entry], **settings: object) -> None:
+        super().__init__(**settings)  # type: ignore[arg-type]
+        self.entries = entries
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """The commands in the order in which a user needs them."""
+        return list(self.entries)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import a command."""
+        entry = self.entries.get(cmd_name)
+        if entry is None:
+            return None
+        command = import_module(entry.module).command
+        if not isinstance(command, click.Command):
+            msg = f"{entry.module}.command is no click command"
+            raise TypeError(msg)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """List the commands without importing them."""
+        with formatter.section(say("Commands")):
+            formatter.write_dl([(name, say(e.summary)) for name, e in self.entries.items()])

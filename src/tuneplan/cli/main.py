@@ -1,0 +1,131 @@
+"""The ``tuneplan`` command: its group, its exit statuses, and what an error looks like.
+
+Exit status: 0 answered; 1 a defect of ours; 2 the user's input; 3 nothing fits (only with
+``--require-fit``); 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+import click
+
+from tuneplan import __version__
+from tuneplan.cli.commands import COMMANDS, LateGroup
+from tuneplan.cli.options import language_of, wants_json
+from tuneplan.errors import InputError, MissingExtra, Mistake, TuneplanError
+from tuneplan.language import message, speaking
+
+ANSWERED: Final = 0
+OUR_DEFECT: Final = 1
+USER_INPUT: Final = 2
+NOTHING_FITS: Final = 3
+INTERRUPTED: Final = 130
+
+
+@click.group(
+    cls=LateGroup,
+    entries=COMMANDS,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    help="Whether an LLM fine-tuning job fits, how long it takes, what it costs, what to run it "
+    "on: in honest ranges, before anything is spent.",
+    epilog="Start with: tuneplan plan --model Qwen/Qwen2.5-7B-Instruct --data FILE",
+)
+@click.version_option(__version__, "-V", "--version", message="%(prog)s %(version)s")
+@click.option("--json", "as_json", is_flag=True, help="Answer as JSON on stdout.")
+@click.option("--lang", metavar="LANGUAGE", help="en, zh-TW or zh-CN.")
+@click.pass_context
+def cli(ctx: click.Context, *, as_json: bool, lang: str | None) -> None:  # noqa: ARG001
+    """The group itself: without a command it shows the help; the flags are read by ``run``."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line; the exit status. Nothing but an exit of click's own escapes."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(
+                errors="replace"
+            )  # a terminal without a sign shows "?", no traceback
+    as_json = wants_json(arguments)
+    try:
+        with speaking(language_of(arguments)):
+            return _run(arguments, as_json=as_json)
+    except BrokenPipeError:
+        # The reader has seen enough (`| head`). Python would complain once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ANSWERED
+
+
+def _run(arguments: Sequence[str], *, as_json: bool) -> int:
+    try:
+        status = cli.main(list(arguments), prog_name="tuneplan", standalone_mode=False)
+        sys.stdout.flush()
+    except (click.Abort, KeyboardInterrupt):
+        click.echo(str(message("interrupted", "interrupted")), err=True)
+        return INTERRUPTED
+    except BrokenPipeError:
+        raise
+    except click.ClickException as error:
+        return _refuse((_usage_mistake(error),), as_json=as_json, status=USER_INPUT)
+    except TuneplanError as error:
+        status = USER_INPUT if isinstance(error, InputError | MissingExtra) else OUR_DEFECT
+        return _refuse(error.mistakes, as_json=as_json, status=status)
+    except Exception as error:  # the last line of defence: no traceback for users
+        return _confess(error, as_json=as_json)
+    return status if isinstance(status, int) else ANSWERED
+
+
+def _refuse(mistakes: Sequence[Mistake], *, as_json: bool, status: int) -> int:
+    from tuneplan.report.errors import errors_document, errors_text
+
+    sys.stdout.flush()
+    click.echo(errors_text(mistakes), err=True)
+    if as_json:
+        import json
+
+        click.echo(json.dumps(errors_document(mistakes), ensure_ascii=False, indent=2))
+        sys.stdout.flush()
+    return status
+
+
+def _usage_mistake(error: click.ClickException) -> Mistake:
+    """A misuse of the command line, as one of our mistakes."""
+    near: list[str] = list(getattr(error, "possibilities", None) or ())
+    context = getattr(error, "ctx", None)
+    where = context.command_path if context is not None else "tuneplan"
+    unknown = isinstance(error, click.UsageError) and error.message.startswith("No such command")
+    if unknown:
+        from difflib import get_close_matches
+
+        written = error.message.partition("'")[2].partition("'")[0]
+        near = get_close_matches(written, list(COMMANDS), n=3, cutoff=0.4)
+    return Mistake(
+        message=message("usage", "{problem}", problem=error.message.partition(" Did you")[0]),
+        path=where,
+        near=tuple(near),
+        how_to_fix=message("see_help", "see {command} --help", command=where),
+    )
+
+
+def _confess(error: Exception, *, as_json: bool) -> int:
+    if os.environ.get("TUNEPLAN_TRACEBACK") == "1":
+        import traceback
+
+        traceback.print_exception(error)
+    text = message(
+        "internal_error",
+        "this is a defect of tuneplan, not of your input: {kind}: {text}",
+        kind=type(error).__name__,
+        text=str(error)[:500],
+    )
+    fix = message(
+        "report_defect",
+        "please report it with the output of the same command under TUNEPLAN_TRACEBACK=1",
+    )
+    return _refuse((Mistake(message=text, how_to_fix=fix),), as_json=as_json, status=OUR_DEFECT)

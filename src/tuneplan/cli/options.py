@@ -1,0 +1,109 @@
+"""Options that commands share: the job and its short flags, ``--json`` and ``--lang``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from tuneplan.language import LANGUAGES
+
+if TYPE_CHECKING:
+    from tuneplan.spec.stated import StatedJob
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+# Short flag, key of the job file, help. Those of `_SEVERAL` may be given several times.
+_FLAGS: Final = (
+    ("--model", "model", "Catalogue name, hub id, model folder, config.json or a size: 7B."),
+    ("--method", "method", "full, freeze, lora, dora, qlora or gptq-lora; several = a choice."),
+    ("--accelerator", "hardware.accelerator", "Catalogue name or alias; several = a choice."),
+    ("--count", "hardware.accelerators_per_node", "Accelerators per node; several = a choice."),
+    ("--max-length", "training.max_length", "Longest sequence in tokens."),
+    ("--framework", "framework", "trl, llamafactory, axolotl, ...; with ==VERSION if known."),
+    ("--data", "data.path", "Files or folders of samples."),
+)
+_SEVERAL: Final = ("--method", "--accelerator", "--count", "--data")
+
+
+def job_options(function: Command) -> Command:
+    """The JOB argument, its short flags and ``--set``; the function gets ``read_job``."""
+
+    def gather(*positional: Any, **values: Any) -> Any:
+        names = {key: flag.lstrip("-").replace("-", "_") for flag, key, _ in _FLAGS}
+        flags = {key: values.pop(name) for key, name in names.items()}
+        source, settings = values.pop("job"), values.pop("settings")
+        overrides = {key: _plain(value) for key, value in flags.items() if value not in (None, ())}
+
+        def read_job() -> StatedJob:
+            from tuneplan.contract.reading import load_job
+
+            return load_job(source, overrides=overrides, set_=settings)
+
+        return function(*positional, read_job=read_job, **values)
+
+    wrapped: Any = gather
+    wrapped.__name__, wrapped.__doc__ = function.__name__, function.__doc__
+    wrapped = click.option(
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Any key of the job file: --set training.packing=true.",
+    )(wrapped)
+    for flag, _, text in reversed(_FLAGS):
+        wrapped = click.option(flag, multiple=flag in _SEVERAL, help=text)(wrapped)
+    return click.argument("job", required=False, metavar="[JOB]")(wrapped)  # type: ignore[no-any-return]
+
+
+def _plain(value: str | tuple[str, ...]) -> Any:
+    """Flags as the job file has them: digits are numbers, one of several is itself."""
+    if isinstance(value, tuple):
+        items = [_plain(part) for text in value for part in text.split(",") if part.strip()]
+        return items[0] if len(items) == 1 else items
+    text = value.strip()
+    unsigned = text.removeprefix("-")
+    return int(text) if unsigned.isascii() and unsigned.isdigit() and len(text) < 19 else text
+
+
+def answer_options(function: Command) -> Command:
+    """``--json`` and ``--lang``, which every command takes.
+
+    ``run`` reads both from the command line before click does, so that errors of usage obey them
+    too; ``as_json`` is handed to the function.
+    """
+    wrapped = click.option(
+        "--lang", type=click.Choice(LANGUAGES), help="Language of the answer.", expose_value=False
+    )(function)
+    return click.option(
+        "--json", "as_json", is_flag=True, callback=_or_group, help="Answer as JSON on stdout."
+    )(wrapped)
+
+
+def _or_group(context: click.Context, _parameter: click.Parameter, value: bool) -> bool:  # noqa: FBT001 - click's signature
+    """``tuneplan --json COMMAND`` means the same as ``tuneplan COMMAND --json``."""
+    return value or bool(context.find_root().params.get("as_json"))
+
+
+def wants_json(arguments: Sequence[str]) -> bool:
+    """Whether ``--json`` stands on the command line."""
+    return "--json" in _before_end_of_options(arguments)
+
+
+def language_of(arguments: Sequence[str]) -> str:
+    """The language of ``--lang``, else of ``TUNEPLAN_LANG``, else English."""
+    chosen = os.environ.get("TUNEPLAN_LANG", "")
+    options = _before_end_of_options(arguments)
+    for position, argument in enumerate(options):
+        if argument == "--lang" and position + 1 < len(options):
+            chosen = options[position + 1]
+        elif argument.startswith("--lang="):
+            chosen = argument.partition("=")[2]
+    return chosen if chosen in LANGUAGES else "en"
+
+
+def _before_end_of_options(arguments: Sequence[str]) -> list[str]:
+    found = list(arguments)
+    return found[: found.index("--")] if "--" in found else found

@@ -1,0 +1,37 @@
+"""What a command prints, and for how wide a page."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from typing import Any, Final
+
+import click
+
+from tuneplan.report.page import Page
+
+_NARROWEST: Final = 60
+_WIDEST: Final = 160
+
+
+def page() -> Page:
+    """The terminal's width and colours; 80 columns without colours where it is no terminal."""
+    if not sys.stdout.isatty():
+        return Page()
+    width = shutil.get_terminal_size((80, 24)).columns
+    colors = "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    return Page(width=min(max(width, _NARROWEST), _WIDEST), colors=colors)
+
+
+def print_json(answer: Mapping[str, Any]) -> None:
+    """An answer as JSON on stdout."""
+    import json
+
+    click.echo(json.dumps(answer, ensure_ascii=False, indent=2, allow_nan=False))
+
+
+def print_text(text: str) -> None:
+    """A report on stdout."""
+    click.echo(text.rstrip("\n"))

@@ -1,0 +1,177 @@
+"""The answers that are made from files: ``data profile`` and ``validate``."""
+
+from __future__ import annotations
+
+from pydantic import Field, FiniteFloat
+
+from tuneplan.contract.parts import Bytes, Fraction, Header, Notice, Number, Part, Range
+
+
+class ProfiledFile(Part):
+    """One file of the data."""
+
+    path: str
+    format: str
+    bytes: Bytes
+    rows_ok: int
+    rows_bad: int
+
+
+class BadRow(Part):
+    """A row that does not read."""
+
+    path: str
+    line: int | None = None
+    code: str
+    message: str
+
+
+class Tokenizer(Part):
+    """What counted the tokens."""
+
+    name: str
+    source: str
+    vocab_size: int | None = None
+
+
+class TokenTotals(Part):
+    """Tokens in all, those whose loss counts, those of images."""
+
+    all: Range
+    trained: Range | None = None
+    image: Range | None = None
+
+
+class Bin(Part):
+    """Samples with ``low <= tokens < high``."""
+
+    low: Number
+    high: Number
+    count: int
+
+
+class Lengths(Part):
+    """Lengths of the samples in tokens, before truncation."""
+
+    mean: FiniteFloat
+    min: Number
+    p5: Number
+    p25: Number
+    p50: Number
+    p75: Number
+    p90: Number
+    p95: Number
+    p99: Number
+    max: Number
+    histogram: list[Bin]
+
+
+class AtMaxLength(Part):
+    """What one ``max_length`` would do. Efficiencies and padding by strategy."""
+
+    max_length: int
+    truncated_samples_fraction: Fraction
+    truncated_tokens_fraction: Fraction
+    packed_efficiency: dict[str, Fraction | None]
+    padding_fraction: dict[str, Fraction | None]
+    worst_batch_tokens: int | None = None
+
+
+class Recommended(Part):
+    """The ``max_length`` to take."""
+
+    max_length: int
+    reason: str
+    alternatives: list[int]
+
+
+class DataStorage(Part):
+    """Bytes as text and as stored tokens."""
+
+    raw_bytes: Bytes
+    tokenised_bytes: Bytes | None = None
+
+
+class DataProfileAnswer(Header):
+    """The answer of ``data profile``; exactly one of ``exact`` and ``sampled`` is true."""
+
+    files: list[ProfiledFile]
+    bad_rows: list[BadRow]
+    shape: str | None
+    tokenizer: Tokenizer | None
+    exact: bool
+    sampled: bool
+    num_samples: int
+    tokens: TokenTotals
+    length: Lengths | None
+    at_max_length: list[AtMaxLength]
+    recommended: Recommended | None
+    duplicates: int | None
+    empty: int
+    storage: DataStorage
+    warnings: list[Notice] = Field(default_factory=list)
+
+
+class Predicted(Part):
+    """Figures that are predicted for a measured run."""
+
+    peak_bytes: Range | None = None
+    peak_reserved_bytes: Range | None = None
+    peak_device_bytes: Range | None = None
+    tokens_per_s_per_accelerator: Range | None = None
+    real_tokens_per_s_per_accelerator: Range | None = None
+    step_s: Range | None = None
+
+
+class Compared(Part):
+    """A measured figure beside its prediction."""
+
+    quantity: str
+    measured: FiniteFloat
+    likely: FiniteFloat
+    error_fraction: FiniteFloat
+    inside_interval: bool
+
+
+class ValidatedRow(Part):
+    """One measured run."""
+
+    id: str
+    status: str = Field(json_schema_extra={"enum": ["predicted", "skipped"]})
+    reason: str | None = None
+    predicted: Predicted | None = None
+    compared: list[Compared] = Field(default_factory=list)
+    verdict: str | None = None
+
+
+class ErrorSummary(Part):
+    """Errors of one quantity over a group of runs; a blank group name means all."""
+
+    quantity: str
+    method: str | None = None
+    framework: str | None = None
+    accelerator: str | None = None
+    source: str | None = None
+    count: int
+    median_abs_error_fraction: FiniteFloat | None = None
+    p90_abs_error_fraction: FiniteFloat | None = None
+    bias_fraction: FiniteFloat | None = None
+    coverage_fraction: Fraction | None = None
+    median_width_fraction: FiniteFloat | None = None
+
+
+class Skipped(Part):
+    """Runs that were not predicted for one reason."""
+
+    reason: str
+    count: int
+
+
+class ValidateAnswer(Header):
+    """The answer of ``validate``."""
+
+    rows: list[ValidatedRow]
+    summary: list[ErrorSummary]
+    verdicts: dict[str, int]
+    skipped: list[Skipped]
+    warnings: list[Notice] = Field(default_factory=list)

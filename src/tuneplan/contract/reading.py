@@ -1,0 +1,336 @@
+"""Reading a job: file, flags and ``--set`` to a ``StatedJob``, or every mistake at once."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from tuneplan.contract.consistency import contradictions
+from tuneplan.contract.conversion import to_stated
+from tuneplan.contract.documents import Document, parse_document, plain, read_document
+from tuneplan.contract.job import JobFile, keys, sections
+from tuneplan.contract.rewriting import Rewritten, Tree, rewrite
+from tuneplan.contract.spellings import near_keys
+from tuneplan.contract.values import Refused, kind_of
+from tuneplan.errors import InvalidRequest, Mistake, UnreadableFile
+from tuneplan.language import Message, message
+from tuneplan.spec.answer import Notice
+from tuneplan.spec.stated import StatedJob
+
+# What a flag says replaces what the file says about the same thing in other words.
+_REPLACES: Final[Mapping[str, tuple[str, ...]]] = {
+    **{
+        f"data.{kind}": tuple(
+            f"data.{other}"
+            for other in (
+                *("path", "profile", "num_samples", "mean_tokens", "total_tokens", "quantiles"),
+            )
+            if (other in ("path", "profile") or kind in ("path", "profile")) and other != kind
+        )
+        for kind in ("path", "profile", "num_samples", "mean_tokens", "total_tokens")
+    },
+    "data.mean_tokens": ("data.path", "data.profile", "data.total_tokens", "data.quantiles"),
+    "data.total_tokens": ("data.path", "data.profile", "data.mean_tokens"),
+    "training.num_train_epochs": ("training.max_steps",),
+    "training.packing": ("training.padding",),
+    "training.padding": ("training.packing",),
+    "training.global_batch_size": ("training.gradient_accumulation_steps",),
+}
+_REPLACED_BY_METHOD: Final[Mapping[str, tuple[str, ...]]] = {
+    "full": ("adapter", "quantization", "training.trained_layers"),
+    "freeze": ("adapter", "quantization"),
+    "lora": ("quantization", "training.trained_layers", "adapter.use_dora"),
+    "dora": ("quantization", "training.trained_layers", "adapter.use_dora"),
+    "qlora": ("quantization.type", "quantization.bits", "training.trained_layers"),
+    "gptq-lora": ("quantization.type", "quantization.bits", "training.trained_layers"),
+}
+_PATH_KEYS: Final = ("data.path", "data.profile", "prices", "accelerators", "models")
+
+
+def load_job(
+    source: str | Path | Mapping[str, Any] | None = None,
+    *,
+    overrides: Mapping[str, Any] | None = None,
+    set_: Sequence[str] = (),
+) -> StatedJob:
+    """Read a job.
+
+    Args:
+        source: A file (YAML, JSON or TOML; ``-`` is standard input), the job as a mapping, or None
+            where the overrides say all of it.
+        overrides: Key paths and values that go before the file: ``{"training.max_length": 4096}``.
+        set_: The same as text: ``"training.max_length=4096"``, the value in YAML.
+
+    Raises:
+        InvalidRequest: With every mistake: unknown keys, impossible values, contradictions.
+        UnreadableFile: The file is absent, empty, too large, or broken.
+    """
+    if source is None or isinstance(source, Mapping):
+        document = Document(tree=plain(dict(source or {}), name="job"))
+        base_path = "."
+    else:
+        document = read_document(source)
+        base_path = str(Path(source).parent) if str(source) != "-" else "."
+    return _assemble(document, overrides or {}, set_, base_path=base_path)
+
+
+def load_job_text(text: str, *, form: str = "yaml", name: str = "job") -> StatedJob:
+    """Read a job from its text; ``form`` is ``yaml``, ``json`` or ``toml``.
+
+    Raises:
+        InvalidRequest: With every mistake.
+        UnreadableFile: The text is empty or broken.
+    """
+    return _assemble(parse_document(text, name=name, form=form), {}, (), base_path=".")
+
+
+def _assemble(
+    document: Document, overrides: Mapping[str, Any], set_: Sequence[str], *, base_path: str
+) -> StatedJob:
+    flags, mistakes = _flag_tree(overrides, set_, base_path)
+    of_file, of_flags = rewrite(document.tree), rewrite(flags)
+    notices = _overlay(of_file, of_flags)
+    mistakes += [*document.mistakes, *of_file.mistakes, *of_flags.mistakes]
+    job, found = _validate(of_file.tree)
+    mistakes += found
+    if job is not None:
+        mistakes += contradictions(job)
+    if mistakes or job is None:
+        located = [_located(mistake, document, of_file, of_flags) for mistake in mistakes]
+        raise InvalidRequest(sorted(_unique(located), key=lambda m: (m.line or 0, m.path or "")))
+    notices += _notices(job, of_file, of_flags)
+    return to_stated(job, base_path=base_path, notices=tuple(notices))
+
+
+def _flag_tree(
+    overrides: Mapping[str, Any], set_: Sequence[str], base_path: str
+) -> tuple[Tree, list[Mistake]]:
+    """The flags as a tree; paths given on the command line refer to the working directory."""
+    pairs = [(path, plain(value, name=path)) for path, value in overrides.items()]
+    mistakes: list[Mistake] = []
+    for text in set_:
+        path, separator, written = text.partition("=")
+        try:
+            if not separator or not path.strip() or "\n" in text:
+                raise _not_a_setting(text)
+            value = parse_document(f"value: {written}", name="--set").tree.get("value")
+        except (UnreadableFile, Refused):
+            mistakes.append(
+                Mistake(
+                    message=_not_a_setting(text).message,
+                    path="--set",
+                    value=text,
+                    how_to_fix=message("write_setting", "write --set training.max_length=4096"),
+                )
+            )
+            continue
+        pairs.append((path.strip(), value))
+    tree: Tree = {}
+    for path, value in pairs:
+        if path in _PATH_KEYS and base_path != ".":
+            value = _from_working_directory(value)
+        mistakes += _plant(tree, path, value)
+    return tree, mistakes
+
+
+def _not_a_setting(text: str) -> Refused:
+    return Refused(message("not_a_setting", "{text!r} is not KEY=VALUE", text=text))
+
+
+def _from_working_directory(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_from_working_directory(item) for item in value]
+    return str(Path(value).absolute()) if isinstance(value, str) and value else value
+
+
+def _plant(tree: Tree, path: str, value: Any) -> list[Mistake]:
+    *holders, leaf = path.split(".")
+    for name in holders:
+        tree = tree.setdefault(name, {})
+        if not isinstance(tree, dict):
+            return [
+                Mistake(
+                    message=message("set_inside_value", "{path} lies in a plain value", path=path),
+                    path=path,
+                    value=value,
+                )
+            ]
+    tree[leaf] = value
+    return []
+
+
+def _overlay(of_file: Rewritten, of_flags: Rewritten) -> list[Notice]:
+    """Lay the flags over the file; tell what of the file they replace in other words."""
+    flags = set(_leaves(of_flags.tree))
+    replaced = [other for path in flags for other in _REPLACES.get(path, ())]
+    replaced += _REPLACED_BY_METHOD.get(str(of_flags.tree.get("method")), ())
+    notices = []
+    for path in sorted(set(replaced)):
+        if _drop(of_file.tree, path):
+            text = message(
+                "replaced_by_flag",
+                "{key} of the file is left aside: it does not go with what the command line says",
+                key=path,
+            )
+            notices.append(Notice(message=text, path=path))
+    _merge(of_file.tree, of_flags.tree)
+    return notices
+
+
+def _merge(below: Tree, above: Tree) -> None:
+    for name, value in above.items():
+        if isinstance(value, dict) and isinstance(below.get(name), dict) and name != "quantiles":
+            _merge(below[name], value)
+        else:
+            below[name] = value
+
+
+def _leaves(tree: Tree, path: str = "") -> Iterable[str]:
+    for name, value in tree.items():
+        inner = f"{path}.{name}".lstrip(".")
+        if isinstance(value, dict):
+            yield from _leaves(value, inner)
+        else:
+            yield inner
+
+
+def _drop(tree: Tree, path: str) -> bool:
+    """Take a key out; whether it was there and said something."""
+    *holders, leaf = path.split(".")
+    for name in holders:
+        inner = tree.get(name)
+        if not isinstance(inner, dict):
+            return False
+        tree = inner
+    return tree.pop(leaf, None) is not None
+
+
+def _validate(tree: Tree) -> tuple[JobFile | None, list[Mistake]]:
+    """The job and its mistakes; what is wrong is taken out, so that the rest can be judged."""
+    tree = _without_blanks(copy.deepcopy(tree))
+    try:
+        return JobFile.model_validate(tree), []
+    except ValidationError as error:
+        details = error.errors(include_url=False)
+    mistakes = [_from_pydantic(detail) for detail in details]
+    for detail in details:
+        _drop(tree, ".".join(str(part) for part in detail["loc"]))
+    try:
+        return JobFile.model_validate({"model": "unknown", **tree}), mistakes
+    except ValidationError:
+        return None, mistakes
+
+
+def _without_blanks(tree: Tree) -> Tree:
+    cleaned = {k: _without_blanks(v) if isinstance(v, dict) else v for k, v in tree.items()}
+    return {name: value for name, value in cleaned.items() if value is not None}
+
+
+def _from_pydantic(detail: Any) -> Mistake:
+    path = ".".join(str(part) for part in detail["loc"])
+    value = detail.get("input")
+    refused = detail.get("ctx", {}).get("error")
+    if isinstance(refused, Refused):
+        return Mistake(
+            message=refused.message,
+            path=path,
+            value=value,
+            near=refused.near,
+            how_to_fix=refused.how_to_fix,
+        )
+    if detail["type"] == "extra_forbidden":
+        return _unknown_key(path, value)
+    if detail["type"] == "missing":
+        return Mistake(
+            message=message("no_model", "the job names no model"),
+            path=path,
+            how_to_fix=message(
+                "add_model", "write model: Qwen/Qwen2.5-7B-Instruct, or use --model"
+            ),
+        )
+    return Mistake(
+        message=message(
+            "not_a_section", "expects keys with values below it, got {kind}", kind=kind_of(value)
+        ),
+        path=path,
+        value=value,
+        how_to_fix=_example_of(path),
+    )
+
+
+def _example_of(path: str) -> Message | None:
+    section = sections().get(path)
+    if section is None:
+        return None
+    return message(
+        "section_keys", "its keys are {names}", names=", ".join(list(section.model_fields)[:8])
+    )
+
+
+def _unknown_key(path: str, value: Any) -> Mistake:
+    near = near_keys(path, keys())
+    fix = message("use_near_key", "write {key}", key=near[0]) if near else None
+    return Mistake(
+        message=message("unknown_key", "there is no key {key}", key=path),
+        path=path,
+        value=value if not isinstance(value, dict | list) else None,
+        near=near,
+        how_to_fix=fix,
+    )
+
+
+def _located(
+    mistake: Mistake, document: Document, of_file: Rewritten, of_flags: Rewritten
+) -> Mistake:
+    """The mistake with the key as written, its line and its file."""
+    path = mistake.path or ""
+    if mistake.line is not None or path in set(_leaves(of_flags.tree)) | {"--set"}:
+        written, line = of_flags.written.get(path, path), mistake.line
+    else:
+        written = of_file.written.get(path, path)
+        line = _line(written, document.lines)
+    return Mistake(
+        message=mistake.message,
+        path=written or None,
+        line=line,
+        file=document.file if line is not None else None,
+        value=mistake.value,
+        near=mistake.near,
+        how_to_fix=mistake.how_to_fix,
+    )
+
+
+def _line(path: str, lines: Mapping[str, int]) -> int | None:
+    """The line of a key path, or of the nearest section around it."""
+    while path:
+        if path in lines:
+            return lines[path]
+        path = path.rpartition(".")[0]
+    return None
+
+
+def _unique(mistakes: list[Mistake]) -> list[Mistake]:
+    seen: dict[tuple[str, str | None, int | None], Mistake] = {}
+    for mistake in mistakes:
+        seen.setdefault((mistake.message.code, mistake.path, mistake.line), mistake)
+    return list(seen.values())
+
+
+def _notices(job: JobFile, of_file: Rewritten, of_flags: Rewritten) -> list[Notice]:
+    notices = []
+    left_aside = [*of_file.left_aside, *of_flags.left_aside]
+    if left_aside:
+        text = message(
+            "keys_left_aside",
+            "left aside, since they change neither memory nor time nor cost as estimated: {keys}",
+            keys=", ".join(left_aside),
+        )
+        notices.append(Notice(message=text))
+    if job.training is not None and job.training.max_steps and job.training.num_train_epochs:
+        text = message("max_steps_counts", "max_steps counts, num_train_epochs does not")
+        notices.append(Notice(message=text, path="training.max_steps"))
+    return notices

@@ -1,0 +1,53 @@
+"""Mistakes as text for people and as a document for machines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tuneplan.contract import SCHEMA_VERSION
+from tuneplan.contract.plain_json import json_value
+from tuneplan.errors import Mistake
+from tuneplan.language import say
+
+
+def errors_text(mistakes: Sequence[Mistake]) -> str:
+    """One paragraph a mistake: where, what, nearest choices, how to fix."""
+    lines = [line for mistake in mistakes for line in _paragraph(mistake)]
+    if len(mistakes) > 1:
+        lines += ["", say("{count} mistakes in all.", count=len(mistakes))]
+    return "\n".join(lines)
+
+
+def errors_document(mistakes: Sequence[Mistake]) -> dict[str, Any]:
+    """The same for machines; the shape is the ``errors`` schema."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "errors": [
+            {
+                "code": mistake.message.code,
+                "message": str(mistake.message),
+                "path": mistake.path,
+                "line": mistake.line,
+                "file": mistake.file,
+                "value": json_value(mistake.value),
+                "near": list(mistake.near),
+                "how_to_fix": str(mistake.how_to_fix) if mistake.how_to_fix else None,
+            }
+            for mistake in mistakes
+        ],
+    }
+
+
+def _paragraph(mistake: Mistake) -> Iterator[str]:
+    place = f"{mistake.file}:{mistake.line}" if mistake.file and mistake.line else mistake.file
+    path = mistake.path
+    if path and mistake.line and not mistake.file:
+        path = f"{path}:{mistake.line}"
+    where = ": ".join(part for part in (place, path) if part)
+    text = str(mistake.message)
+    yield f"{where}: {text}" if where and where != text else text
+    if mistake.near:
+        yield "    " + say("nearest: {names}", names=", ".join(mistake.near))
+    if mistake.how_to_fix is not None:
+        yield "    " + say("to fix: {fix}", fix=str(mistake.how_to_fix))
