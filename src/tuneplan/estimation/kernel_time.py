@@ -1,0 +1,319 @@
+"""Seconds of one operation on one chip: curves for products and attention, bytes for the rest.
+
+Nothing here was fitted to training runs. Each constant names the kernel-level measurement,
+datasheet or paper it comes from.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuneplan.errors import NotSupported
+from tuneplan.estimation.operations import AttentionShape, Number, Operation, OperationKind
+from tuneplan.language import message
+from tuneplan.spec.kernels import AttentionCurve, ChipCurves, GemmCurve
+from tuneplan.spec.recipe import AttentionKernel, DType
+
+Floats = NDArray[np.float64]
+
+# Time of the backward kernel per operation, over that of the forward: 2.5 times the operations
+# (five products instead of two) in 2.75 times the time. FlashAttention-2 (Dao 2023, section 4.1)
+# reports 73 % of the A100's peak forward and 63 % backward, FlashAttention-3 (Shah et al. 2024,
+# section 4.1) 648 and 561 TFLOP/s: factors of 1.16; C1 of the project's notes used 1.1.
+BACKWARD_SLOWDOWN: Final = 1.1
+
+# xFormers' / PyTorch's memory-efficient kernel: FlashAttention-2 is "2x faster" (Dao 2023, 4.1).
+_EFFICIENT_SHARE: Final = 0.5
+# FlexAttention: 0.90 of FlashAttention-2 forward, 0.85 backward (PyTorch blog, August 2024).
+_FLEX_SHARE: Final = (0.90, 0.85)
+# The 2022 Triton kernel that llm-foundry ran: share of peak on causal work, forward and backward
+# together (A100, H100), read from llm-foundry's published throughput tables.
+_TRITON_SHARE: Final = {"flash_attention_2": 0.32, "flash_attention_3": 0.185}
+# Eager attention writes and reads its score matrix: bytes per score element in half precision.
+# Forward: scores 2, scaling 4, mask 4, softmax in fp32 read 2 + 4 and write 4, cast 6, product 2.
+# Backward: product 4, cast 6, softmax 12, scaling 4, products 4. Counted from modeling_llama's
+# eager_attention_forward (transformers 4.48) and PyTorch's softmax kernels.
+_EAGER_FORWARD_BYTES: Final = 28.0
+_EAGER_BACKWARD_BYTES: Final = 30.0
+
+# Reads that the kernel before has just written can come from the last-level cache, if the tensors
+# of one launch fit; at most the read half of the traffic, and cache runs at about three times the
+# memory's bandwidth (A100 whitepaper: 5,120 B/clk of L2 read against 1,555 GB/s).
+_CACHED_SHARE: Final = 0.5
+_CACHE_SPEEDUP: Final = 3.0
+
+_CORNERS: Final = tuple(itertools.product((0, 1), repeat=3))
+
+
+def operation_time_s(operation: Operation, curves: ChipCurves) -> Number:
+    """Seconds of ONE run of an operation's kernels (not times ``count``), launches left out.
+
+    Scalars and arrays are both accepted in the operation's shapes; the result has their shape.
+
+    Raises:
+        NotSupported: The chip has no rate for the operation's dtype.
+    """
+    return _PRICES[operation.kind](operation, curves)
+
+
+def operation_times_s(operations: Sequence[Operation], curves: ChipCurves) -> list[Number]:
+    """Seconds of each operation times its ``count``, products of one dtype priced together."""
+    times: list[Number] = [0.0] * len(operations)
+    products: dict[DType, list[int]] = {}
+    for index, operation in enumerate(operations):
+        if operation.kind in (OperationKind.MATMUL, OperationKind.GROUPED_MATMUL):
+            products.setdefault(operation.dtype, []).append(index)
+        else:
+            times[index] = operation_time_s(operation, curves) * operation.count
+    for dtype, indices in products.items():
+        shapes = [_product_shape(operations[index]) for index in indices]
+        stacked = [np.stack(np.broadcast_arrays(*axis)) for axis in zip(*shapes, strict=True)]
+        found = gemm_time_s(_gemm_curve(curves, dtype), *stacked)
+        for index, seconds in zip(indices, found, strict=True):
+            times[index] = _plain(seconds * operations[index].count)
+    return times
+
+
+def gemm_time_s(curve: GemmCurve, m: Number, n: Number, k: Number) -> Floats:
+    """Seconds of ``(m x k)(k x n)``: log-log interpolation, proportional beyond the table.
+
+    Below the table's smallest shape the time stays that of the smallest; an empty product (m, n
+    or k of 0) takes no time.
+    """
+    sizes = np.broadcast_arrays(*(np.asarray(axis, dtype=float) for axis in (m, n, k)))
+    corners, beyond = [], np.ones(sizes[0].shape)
+    for size, grid in zip(sizes, (curve.log_m, curve.log_n, curve.log_k), strict=True):
+        at = np.log(np.maximum(size, 1.0))
+        beyond = beyond * np.exp(np.maximum(at - grid[-1], 0.0))
+        corners.append(_between(grid, at))
+    total = np.zeros(sizes[0].shape)
+    for bits in _CORNERS:
+        share = np.ones(sizes[0].shape)
+        for bit, (_, weight) in zip(bits, corners, strict=True):
+            share = share * (weight if bit else 1.0 - weight)
+        i, j, l = (low + bit for bit, (low, _) in zip(bits, corners, strict=True))  # noqa: E741
+        total += share * curve.log_time_s[i, j, l]
+    empty = (sizes[0] <= 0) | (sizes[1] <= 0) | (sizes[2] <= 0)
+    return np.where(empty, 0.0, np.exp(total) * beyond)
+
+
+def attention_flop(shape: AttentionShape) -> Number:
+    """Floating-point operations of one call, causality and window taken off.
+
+    Forward: two products of head_dim (scores) and v_head_dim (values) per visible pair. Backward:
+    the scores again, then gradients of values, scores, queries and keys.
+    """
+    pairs = visible_pairs(shape) * shape.num_sequences * shape.num_heads
+    if shape.backward:
+        return 2.0 * (3 * shape.head_dim + 2 * shape.v_head_dim) * pairs
+    return 2.0 * (shape.head_dim + shape.v_head_dim) * pairs
+
+
+def visible_pairs(shape: AttentionShape) -> Number:
+    """(Query, key) pairs of one sequence and head that attention computes.
+
+    Kernels that hold the score matrix compute all of them, masked or not.
+    """
+    length = np.asarray(shape.length, dtype=float)
+    if shape.kernel.keeps_scores:
+        return _plain(length * length)
+    window = length if shape.window is None else np.minimum(length, float(shape.window))
+    if shape.causal:
+        return _plain(window * length - window * (window - 1.0) / 2.0)
+    return _plain(np.where(window < length, window, length) * length)
+
+
+def attention_time_s(
+    shape: AttentionShape, curves: ChipCurves, dtype: DType = DType.BFLOAT16
+) -> Number:
+    """Seconds of one attention call on this chip with this kernel."""
+    flop = attention_flop(shape)
+    if shape.kernel.keeps_scores:
+        return _eager_attention_s(shape, curves, dtype, flop)
+    seconds = np.asarray(flop) / _attention_rate(shape, curves)
+    if dtype is DType.FLOAT32 and curves.half_flop_per_s:
+        seconds = seconds * curves.half_flop_per_s / curves.peak_flop_per_s[dtype]
+    return _plain(seconds)
+
+
+def _attention_rate(shape: AttentionShape, curves: ChipCurves) -> Floats:
+    """FLOP/s of a fused attention kernel at this shape."""
+    length = np.maximum(np.asarray(shape.length, dtype=float), 1.0)
+    # A windowed query sees fewer keys: the kernel is as efficient as at the causal length with
+    # as many keys per query.
+    effective = 2.0 * np.asarray(visible_pairs(shape)) / length if shape.causal else length
+    heads = np.asarray(shape.num_sequences, dtype=float) * shape.num_heads
+    if shape.kernel is AttentionKernel.TRITON:
+        return _triton_rate(curves, shape, effective, heads)
+    own = shape.kernel in (AttentionKernel.FLASH_3, AttentionKernel.CUDNN)
+    curve = curves.attention if own else curves.flash_attention_2
+    share = 1.0 / BACKWARD_SLOWDOWN if shape.backward else 1.0
+    if shape.kernel is AttentionKernel.SDPA_EFFICIENT:
+        share *= _EFFICIENT_SHARE
+    if shape.kernel is AttentionKernel.FLEX:
+        share *= _FLEX_SHARE[1 if shape.backward else 0]
+    return _table_rate(curve, shape.head_dim, effective, heads) * share
+
+
+def _triton_rate(
+    curves: ChipCurves, shape: AttentionShape, effective: Floats, heads: Floats
+) -> Floats:
+    """The share of peak, less below 2,048 tokens as for FlashAttention-2.
+
+    The shares are averages over runs of 2,048 tokens and more.
+    """
+    share = _TRITON_SHARE.get(curves.attention.family, min(_TRITON_SHARE.values()))
+    curve = curves.flash_attention_2
+    here = _table_rate(curve, shape.head_dim, effective, heads)
+    there = _table_rate(curve, shape.head_dim, np.full_like(effective, 2048.0), heads)
+    return np.asarray(share * curves.half_flop_per_s * np.minimum(here / there, 1.0))
+
+
+def _table_rate(curve: AttentionCurve, head_dim: int, length: Floats, heads: Floats) -> Floats:
+    """Interpolated forward rate; head dims between two measured ones are weighted linearly."""
+    length, heads = np.broadcast_arrays(length, heads)
+    i, wi = _between(curve.log_lengths, np.log(np.maximum(length, 1.0)))
+    j, wj = _between(curve.log_heads, np.log(np.maximum(heads, 1.0)))
+    rates = [
+        sum(
+            (wi if a else 1 - wi) * (wj if b else 1 - wj) * grid[i + a, j + b]
+            for a in (0, 1)
+            for b in (0, 1)
+        )
+        for grid in curve.log_flop_per_s
+    ]
+    dims = np.asarray(curve.head_dims, dtype=float)
+    return np.exp(_interpolate_rows(np.stack(rates), dims, float(head_dim)))
+
+
+def _interpolate_rows(rows: Floats, at: Floats, value: float) -> Floats:
+    """Linear in the row axis, clamped at both ends."""
+    if len(at) == 1:
+        return np.asarray(rows[0])
+    low, weight = _between(at, np.asarray(value))
+    return np.asarray(rows[int(low)] * (1 - float(weight)) + rows[int(low) + 1] * float(weight))
+
+
+def _eager_attention_s(
+    shape: AttentionShape, curves: ChipCurves, dtype: DType, flop: Number
+) -> Number:
+    """Two (five backward) batched products at the chip's product rate, then the score traffic."""
+    elements = visible_pairs(shape) * shape.num_sequences * shape.num_heads
+    per_element = _EAGER_BACKWARD_BYTES if shape.backward else _EAGER_FORWARD_BYTES
+    curve = _gemm_curve(curves, dtype)
+    length = np.asarray(shape.length, dtype=float)
+    rate = (
+        2.0
+        * length
+        * length
+        * shape.head_dim
+        / gemm_time_s(curve, length, length, float(shape.head_dim))
+    )
+    # One launch covers all heads, so that the rate is at least that of a product as large.
+    batch = np.asarray(shape.num_sequences, dtype=float) * shape.num_heads
+    wide = gemm_time_s(curve, length * batch, length, float(shape.head_dim))
+    rate = np.maximum(rate, 2.0 * length * length * batch * shape.head_dim / wide)
+    traffic = np.asarray(elements) * per_element / curves.streaming_bytes_per_s
+    return _plain(np.asarray(flop) / rate + traffic)
+
+
+def _matmul_s(operation: Operation, curves: ChipCurves) -> Number:
+    return _plain(gemm_time_s(_gemm_curve(curves, operation.dtype), *_product_shape(operation)))
+
+
+def _product_shape(operation: Operation) -> tuple[Number, Number, Number]:
+    """What is looked up: a grouped product is one product over all groups' weights.
+
+    Its rows per group decide how well a tile is filled, its groups how many tiles run side by
+    side; operations and weight bytes of ``(m / groups, n * groups, k)`` are exactly its own.
+    """
+    if operation.kind is not OperationKind.GROUPED_MATMUL:
+        return operation.m, operation.n, operation.k
+    groups = max(operation.num_groups, 1)
+    return operation.m / groups, operation.n * groups, operation.k
+
+
+def _gemm_curve(curves: ChipCurves, dtype: DType) -> GemmCurve:
+    found = curves.gemm.get(dtype)
+    if found is None:
+        raise NotSupported(
+            message(
+                "no_rate_for_dtype",
+                "{chip} has no rate for products in {dtype}; it computes in {known}",
+                chip=curves.accelerator,
+                dtype=str(dtype),
+                known=", ".join(sorted(curves.gemm)),
+            )
+        )
+    return found
+
+
+def _attention_s(operation: Operation, curves: ChipCurves) -> Number:
+    if operation.attention is None:
+        return _streaming_s(operation, curves)
+    return attention_time_s(operation.attention, curves, operation.dtype)
+
+
+def _streaming_s(operation: Operation, curves: ChipCurves) -> Number:
+    """Bytes over the bandwidth that streaming kernels reach."""
+    return operation.bytes_moved / curves.streaming_bytes_per_s
+
+
+def _cached_streaming_s(operation: Operation, curves: ChipCurves) -> Number:
+    """The same, less what the cache serves when the tensors of one launch are small."""
+    moved = np.asarray(operation.bytes_moved, dtype=float)
+    per_launch = moved / max(operation.launches, 1.0)
+    hit = _CACHED_SHARE * np.clip(1.0 - per_launch / curves.l2_bytes, 0.0, 1.0)
+    seconds = moved * (1.0 - hit + hit / _CACHE_SPEEDUP) / curves.streaming_bytes_per_s
+    return _plain(seconds)
+
+
+def _adapter_s(operation: Operation, curves: ChipCurves) -> Number:
+    """Thin products, casts and adds: memory-bound, unless the rank is large."""
+    seconds = np.asarray(_streaming_s(operation, curves), dtype=float)
+    peak = curves.peak_flop_per_s.get(operation.dtype)
+    if peak:
+        seconds = np.maximum(seconds, np.asarray(operation.flops, dtype=float) / peak)
+    return _plain(seconds)
+
+
+def _recurrence_s(operation: Operation, curves: ChipCurves) -> Number:
+    """Chunked scans: their products at half of the peak, or their bytes, whichever is longer.
+
+    The half is an assumption: chunks are small products (64 to 256 rows), which reach about half
+    of a large product's rate on the measured chips.
+    """
+    peak = curves.peak_flop_per_s.get(operation.dtype) or max(curves.peak_flop_per_s.values())
+    compute = np.asarray(operation.flops, dtype=float) / (0.5 * peak)
+    return _plain(np.maximum(compute, np.asarray(_streaming_s(operation, curves), dtype=float)))
+
+
+_PRICES: Final[Mapping[OperationKind, Callable[[Operation, ChipCurves], Number]]] = {
+    OperationKind.MATMUL: _matmul_s,
+    OperationKind.GROUPED_MATMUL: _matmul_s,
+    OperationKind.ATTENTION: _attention_s,
+    OperationKind.ELEMENTWISE: _cached_streaming_s,
+    OperationKind.ADAPTER: _adapter_s,
+    OperationKind.LOSS: _streaming_s,
+    OperationKind.DEQUANTIZE: _streaming_s,
+    OperationKind.RECURRENCE: _recurrence_s,
+    OperationKind.EMBEDDING: _streaming_s,
+    OperationKind.OPTIMIZER: _streaming_s,
+}
+
+
+def _between(grid: Floats, value: Floats) -> tuple[NDArray[np.intp], Floats]:
+    """Index of the grid point below and the weight of the one above, clamped to the grid."""
+    clamped = np.clip(value, grid[0], grid[-1])
+    low = np.clip(np.searchsorted(grid, clamped, side="right") - 1, 0, len(grid) - 2)
+    return low, (clamped - grid[low]) / (grid[low + 1] - grid[low])
+
+
+def _plain(value: Floats | np.float64) -> Number:
+    """A float where there was no array."""
+    return float(value) if np.ndim(value) == 0 else np.asarray(value)

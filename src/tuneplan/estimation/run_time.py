@@ -1,0 +1,267 @@
+"""From one step to the whole run: steps, hours, evaluation, checkpoints, start-up, utilisation."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from tuneplan.estimation.batches import BatchShape
+from tuneplan.estimation.step_time import StepTime
+from tuneplan.language import message
+from tuneplan.spec.answer import Assumption, Basis, Estimate, Term
+from tuneplan.spec.hardware import Cluster
+from tuneplan.spec.parallelism import Parallelism
+from tuneplan.spec.recipe import TrainingRecipe
+from tuneplan.units import HOUR_S
+
+# Rate of a network or local disk that holds checkpoints, where none is stated.
+DEFAULT_DISK_BYTES_PER_S: Final = 1e9
+# Container, imports, CUDA and NCCL set-up, data preparation, first slow steps.
+_START_UP_S: Final = 90.0
+# What is not known of checkpoint writing and start-up: a disk may be 3 times faster or slower.
+_DISK_WIDTH: Final = (0.4, 3.0)
+_START_UP_WIDTH: Final = (0.5, 4.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """How long and how often, as stated or by the framework's default.
+
+    Attributes:
+        num_train_epochs: Ignored where ``max_steps`` is set.
+        rounds_up: Whether a last, smaller group of micro-batches makes a step of its own
+            (transformers 5: yes; 4.45: no).
+        per_device_eval_batch_size: Rows of an evaluation batch.
+    """
+
+    num_train_epochs: float = 3.0
+    max_steps: int | None = None
+    rounds_up: bool = True
+    eval_steps: int | None = None
+    per_device_eval_batch_size: int = 8
+    save_steps: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunTime:
+    """Everything about time that an answer shows.
+
+    Attributes:
+        tokens_per_step: Positions computed by all ranks, padding included.
+        tokens_per_s_per_accelerator: Positions; ``real_`` counts tokens of samples only.
+        samples_per_s: Of the whole job.
+    """
+
+    steps: int
+    steps_per_epoch: int
+    tokens_per_step: float
+    real_tokens_per_step: float
+    step_s: Estimate
+    tokens_per_s_per_accelerator: Estimate
+    real_tokens_per_s_per_accelerator: Estimate
+    samples_per_s: Estimate
+    mfu_fraction: float | None
+    hfu_fraction: float | None
+    train_s: Estimate
+    eval_s: Estimate
+    checkpoint_s: Estimate
+    start_up_s: Estimate
+    total_s: Estimate
+    accelerator_hours: Estimate
+    terms: tuple[Term, ...]
+    assumptions: tuple[Assumption, ...]
+
+
+def steps_per_epoch(
+    num_rows: int, *, micro_batch: int, ranks: int, accumulation: int, rounds_up: bool
+) -> int:
+    """Optimizer steps of one epoch.
+
+    Rows are spread over ranks and micro-batches, the last one smaller (``drop_last`` off); groups
+    of ``accumulation`` micro-batches make a step. transformers 5 counts a started group as a step
+    (trainer.py, ``set_initial_training_values``), 4.45 drops it; at least one step either way.
+    """
+    batches = math.ceil(num_rows / (micro_batch * ranks))
+    steps = batches / accumulation
+    return max(1, math.ceil(steps) if rounds_up else math.floor(steps))
+
+
+def total_steps(per_epoch: int, schedule: Schedule) -> int:
+    """Optimizer steps of the run: ``max_steps``, or epochs x steps of an epoch, rounded up."""
+    if schedule.max_steps is not None and schedule.max_steps > 0:
+        return schedule.max_steps
+    return math.ceil(schedule.num_train_epochs * per_epoch)
+
+
+def run_time(
+    *,
+    step: StepTime,
+    batch: BatchShape,
+    num_samples: int,
+    num_eval_samples: int,
+    recipe: TrainingRecipe,
+    parallelism: Parallelism,
+    cluster: Cluster,
+    schedule: Schedule,
+    checkpoint_bytes: float,
+    model_bytes: float,
+    model_flop_per_token: float | None = None,
+    recompute_flop_per_token: float = 0.0,
+    peak_flop_per_s: float | None = None,
+) -> RunTime:
+    """The whole run, given one step and one micro-batch.
+
+    Args:
+        step: One optimizer step.
+        batch: One micro-batch of one rank.
+        num_samples: Training samples.
+        num_eval_samples: Samples of one evaluation.
+        recipe: Batch size and accumulation are read.
+        parallelism: Data ranks are read.
+        cluster: Cards, and the disk where stated.
+        schedule: Epochs or steps, evaluation, saving.
+        checkpoint_bytes: Written at each save.
+        model_bytes: Read at start.
+        model_flop_per_token: Of ``utilization.model_flop_per_token``; None leaves MFU open.
+        recompute_flop_per_token: Executed again under checkpointing.
+        peak_flop_per_s: Dense datasheet rate of the compute dtype.
+    """
+    rows = num_samples if batch.samples <= 0 else num_samples * batch.sequences / batch.samples
+    micro = batch.sequences
+    per_epoch = steps_per_epoch(
+        math.ceil(rows),
+        micro_batch=micro,
+        ranks=parallelism.data,
+        accumulation=recipe.gradient_accumulation_steps,
+        rounds_up=schedule.rounds_up,
+    )
+    steps = total_steps(per_epoch, schedule)
+    micro_batches = recipe.gradient_accumulation_steps * parallelism.data
+    tokens, real = batch.positions * micro_batches, batch.real_tokens * micro_batches
+    accelerators = cluster.num_accelerators
+    train_s = step.step_s.scaled(steps)
+    eval_s = _evaluation_s(step, batch, num_eval_samples, parallelism, schedule, steps)
+    checkpoint_s, assumptions = _checkpoint_s(checkpoint_bytes, cluster, schedule, steps)
+    start_up_s = _start_up_s(model_bytes, cluster)
+    total_s = _sum(train_s, eval_s, checkpoint_s, start_up_s)
+    mfu = hfu = None
+    if model_flop_per_token is not None and peak_flop_per_s:
+        capacity = step.step_s.likely * accelerators * peak_flop_per_s
+        mfu = model_flop_per_token * tokens / capacity
+        hfu = (model_flop_per_token + recompute_flop_per_token) * tokens / capacity
+    return RunTime(
+        steps=steps,
+        steps_per_epoch=per_epoch,
+        tokens_per_step=tokens,
+        real_tokens_per_step=real,
+        step_s=step.step_s,
+        tokens_per_s_per_accelerator=_rate(tokens / accelerators, step.step_s),
+        real_tokens_per_s_per_accelerator=_rate(real / accelerators, step.step_s),
+        samples_per_s=_rate(batch.samples * micro_batches, step.step_s),
+        mfu_fraction=mfu,
+        hfu_fraction=hfu,
+        train_s=train_s,
+        eval_s=eval_s,
+        checkpoint_s=checkpoint_s,
+        start_up_s=start_up_s,
+        total_s=total_s,
+        accelerator_hours=total_s.scaled(accelerators / HOUR_S),
+        terms=(
+            _term("training", train_s, "steps x step_s", steps=steps, step_s=step.step_s.likely),
+            _term("evaluation", eval_s, "evaluations x batches x forward_s", evals=schedule),
+            _term("checkpoints", checkpoint_s, "saves x bytes / disk", bytes=checkpoint_bytes),
+            _term("start-up", start_up_s, "90 s + model bytes / disk", bytes=model_bytes),
+        ),
+        assumptions=assumptions,
+    )
+
+
+def _rate(amount: float, seconds: Estimate) -> Estimate:
+    """``amount`` per second; the slow end of the time is the low end of the rate."""
+    if not seconds.low:
+        return Estimate(low=0.0, likely=0.0, high=0.0, basis=seconds.basis)
+    return Estimate(
+        low=amount / seconds.high,
+        likely=amount / seconds.likely,
+        high=amount / seconds.low,
+        basis=seconds.basis,
+    )
+
+
+def _sum(first: Estimate, *others: Estimate) -> Estimate:
+    """Sum of ranges whose errors go together (the careful choice); basis of the first."""
+    every = (first, *others)
+    return Estimate(
+        low=sum(part.low for part in every),
+        likely=sum(part.likely for part in every),
+        high=sum(part.high for part in every),
+        basis=first.basis,
+    )
+
+
+def _evaluation_s(
+    step: StepTime,
+    batch: BatchShape,
+    num_eval_samples: int,
+    parallelism: Parallelism,
+    schedule: Schedule,
+    steps: int,
+) -> Estimate:
+    """Forward passes over the evaluation samples, at the training batch's seconds per row."""
+    if not num_eval_samples or not schedule.eval_steps:
+        return Estimate(low=0.0, likely=0.0, high=0.0, basis=Basis.ANALYTIC)
+    evaluations = steps // schedule.eval_steps
+    per_sample = step.forward_s / max(batch.samples, 1e-9)
+    seconds = evaluations * num_eval_samples * per_sample / max(parallelism.data, 1)
+    width = (step.step_s.low / step.step_s.likely, step.step_s.high / step.step_s.likely)
+    return Estimate(
+        low=seconds * width[0] * 0.8,
+        likely=seconds,
+        high=seconds * width[1] * 1.5,
+        basis=Basis.ANALYTIC,
+    )
+
+
+def _checkpoint_s(
+    checkpoint_bytes: float, cluster: Cluster, schedule: Schedule, steps: int
+) -> tuple[Estimate, tuple[Assumption, ...]]:
+    """Every save waits for the disk; the last step always saves."""
+    saves = 1 + (steps // schedule.save_steps if schedule.save_steps else 0)
+    stated = cluster.disk_bytes_per_s
+    seconds = saves * checkpoint_bytes / (stated or DEFAULT_DISK_BYTES_PER_S)
+    low, high = (0.8, 1.5) if stated else _DISK_WIDTH
+    estimate = Estimate(
+        low=seconds * low,
+        likely=seconds,
+        high=seconds * high,
+        basis=Basis.ANALYTIC if stated else Basis.ASSUMED,
+    )
+    if stated:
+        return estimate, ()
+    assumption = Assumption(
+        name="hardware.disk",
+        value="1 GB/s",
+        reason=message(
+            "disk_rate_assumed", "the rate of the disk that takes checkpoints is not stated"
+        ),
+        source="a cloud's network block storage or shared file system",
+        how_to_set="hardware.disk: {bandwidth: 7 GB/s}",
+    )
+    return estimate, (assumption,)
+
+
+def _start_up_s(model_bytes: float, cluster: Cluster) -> Estimate:
+    seconds = _START_UP_S + model_bytes / (cluster.disk_bytes_per_s or DEFAULT_DISK_BYTES_PER_S)
+    return Estimate(
+        low=seconds * _START_UP_WIDTH[0],
+        likely=seconds,
+        high=seconds * _START_UP_WIDTH[1],
+        basis=Basis.ASSUMED,
+    )
+
+
+def _term(kind: str, estimate: Estimate, formula: str, **inputs: object) -> Term:
+    return Term(
+        kind=kind, value=estimate.likely, formula=formula, inputs=inputs, basis=estimate.basis
+    )

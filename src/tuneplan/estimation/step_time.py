@@ -1,0 +1,279 @@
+"""Seconds of one optimizer step: a sum of terms, each with its formula.
+
+``compute_time`` prices operations (scalars or arrays, so a search can call it);
+``step_time`` adds communication, offload and host work, and the range.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+
+from tuneplan.estimation.communication import communication_term
+from tuneplan.estimation.kernel_time import operation_times_s
+from tuneplan.estimation.offload import offload_term
+from tuneplan.estimation.operations import Number, Operation, OperationKind, Stage
+from tuneplan.estimation.sharded_units import communication_units
+from tuneplan.spec.answer import Basis, Estimate, Term
+from tuneplan.spec.architecture import ModelArchitecture
+from tuneplan.spec.hardware import Cluster
+from tuneplan.spec.kernels import ChipCurves
+from tuneplan.spec.parallelism import Parallelism
+from tuneplan.spec.recipe import TrainingRecipe
+
+# Host time of one eager PyTorch operation: Python call 1 us, binding 1, autograd record 1-3,
+# dispatcher 1-2, allocation and backend 1-5, cudaLaunchKernel 2-3: 7-15 us on server processors.
+HOST_LAUNCH_S: Final = 10e-6
+# A compiled graph launches its kernels from generated code: no dispatcher and no autograd.
+COMPILED_LAUNCH_S: Final = 4e-6
+# Around each micro-batch the host collates and copies the batch, and transformers' Trainer reads
+# the loss back (its nan/inf filter), so that the queue drains: an assumption of 2 ms.
+_MICRO_BATCH_HOST_S: Final = 2e-3
+
+# Factors on the likely step at P10 and P90, before anything is learnt from runs. Measured chip:
+# kernel tables of three backends differ by up to 14 %, and sustained clocks lie below a
+# benchmark's. Borrowed chip: the efficiencies of the measured chips spread from 0.52 to 0.83.
+_MEASURED_CHIP: Final = (0.93, 1.12)
+_BORROWED_CHIP: Final = (0.75, 1.35)
+_ONE_NODE_NVLINK: Final = (0.96, 1.08)
+_ONE_NODE_PCIE: Final = (0.85, 1.30)
+_SEVERAL_NODES: Final = (0.90, 1.25)
+# A step that only waits for the host: 7 to 15 us an operation around 10.
+_LAUNCH_BOUND: Final = (0.75, 1.40)
+_OFFLOADED: Final = (0.75, 1.40)
+
+_TERM_KINDS: Final[Mapping[OperationKind, str]] = MappingProxyType(
+    {
+        OperationKind.MATMUL: "matmul",
+        OperationKind.GROUPED_MATMUL: "matmul",
+        OperationKind.ATTENTION: "attention",
+        OperationKind.ELEMENTWISE: "elementwise",
+        OperationKind.ADAPTER: "adapter",
+        OperationKind.LOSS: "loss",
+        OperationKind.DEQUANTIZE: "dequantize",
+        OperationKind.RECURRENCE: "recurrence",
+        OperationKind.EMBEDDING: "embedding",
+        OperationKind.OPTIMIZER: "optimizer",
+    }
+)
+_FORMULAS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "matmul": "sum(count x time(m, n, k) of the measured table)",
+        "attention": "sum(count x visible pairs x heads x 2 (d_k + d_v) / rate(length, heads))",
+        "elementwise": "sum(count x bytes / (bandwidth x efficiency))",
+        "adapter": "sum(count x max(bytes / streaming rate, operations / peak))",
+        "loss": "sum(count x bytes / streaming rate)",
+        "dequantize": "sum(count x bytes / streaming rate)",
+        "recurrence": "sum(count x max(bytes / streaming rate, operations / (peak / 2)))",
+        "embedding": "sum(count x bytes / streaming rate)",
+        "optimizer": "sum(count x bytes / streaming rate)",
+    }
+)
+_OUTER_KINDS: Final = (OperationKind.LOSS, OperationKind.EMBEDDING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputeTime:
+    """Seconds on the accelerator, per optimizer step.
+
+    Attributes:
+        by_kind: Kernel seconds by term kind.
+        launch_s: What the host adds where it cannot launch as fast as kernels finish.
+        launches: Kernel launches of a step.
+        forward_s: Of one micro-batch's forward pass, launch floor included (for evaluation).
+    """
+
+    by_kind: Mapping[str, Number]
+    launch_s: Number
+    launches: float
+    forward_s: Number
+
+    @property
+    def total_s(self) -> Number:
+        """Kernels and launch gaps."""
+        total: Number = 0.0
+        for value in self.by_kind.values():
+            total = total + value
+        return total + self.launch_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTime:
+    """Seconds of one optimizer step on the slowest rank.
+
+    Attributes:
+        step_s: The range; ``likely`` is the sum of ``terms``.
+        forward_s: One micro-batch's forward pass alone.
+        launch_share: Part of the step that waits for the host.
+    """
+
+    step_s: Estimate
+    terms: tuple[Term, ...]
+    forward_s: float
+    launch_share: float
+
+
+def compute_time(
+    operations_per_micro_batch: Sequence[Operation],
+    operations_per_step: Sequence[Operation],
+    recipe: TrainingRecipe,
+    curves: ChipCurves,
+) -> ComputeTime:
+    """Price operations; shapes may be arrays, one entry a candidate.
+
+    The queue of the accelerator hides launches while kernels are longer than they take, so the
+    floor applies to a stretch of like operations, not to each: forward layers, backward layers
+    (with their recomputation), what stands outside the layers, the optimizer step.
+    """
+    launch_s = COMPILED_LAUNCH_S if recipe.kernels.compiled else HOST_LAUNCH_S
+    times_of = recipe.gradient_accumulation_steps
+    by_kind: dict[str, Number] = {}
+    gaps: Number = 0.0
+    forward: Number = 0.0
+    launches = 0.0
+    for operations, repeats in (
+        (operations_per_micro_batch, times_of),
+        (operations_per_step, 1),
+    ):
+        times = operation_times_s(operations, curves)
+        stretches: dict[tuple[str, bool], tuple[Number, float]] = {}
+        for operation, seconds in zip(operations, times, strict=True):
+            kind = _TERM_KINDS[operation.kind]
+            by_kind[kind] = by_kind.get(kind, 0.0) + seconds * repeats
+            key = _stretch(operation)
+            busy, count = stretches.get(key, (0.0, 0.0))
+            count += operation.count * operation.launches
+            stretches[key] = (busy + seconds, count)
+            launches += operation.count * operation.launches * repeats
+        for (stage, _), (busy, count) in stretches.items():
+            gap = np.maximum(count * launch_s - np.asarray(busy), 0.0)
+            gaps = gaps + gap * repeats
+            if stage == Stage.FORWARD:
+                forward = forward + busy + gap
+    return ComputeTime(
+        by_kind=MappingProxyType(by_kind),
+        launch_s=_plain(gaps),
+        launches=launches,
+        forward_s=_plain(forward),
+    )
+
+
+def _stretch(operation: Operation) -> tuple[str, bool]:
+    """Operations that share one launch floor: stage (recomputation runs inside backward), place."""
+    stage = Stage.BACKWARD if operation.stage is Stage.RECOMPUTE else operation.stage
+    outer = operation.kind in _OUTER_KINDS or "lm_head" in operation.name
+    return stage, outer
+
+
+def step_time(
+    *,
+    operations_per_micro_batch: Sequence[Operation],
+    operations_per_step: Sequence[Operation],
+    recipe: TrainingRecipe,
+    parallelism: Parallelism,
+    cluster: Cluster,
+    curves: ChipCurves,
+    architecture: ModelArchitecture,
+) -> StepTime:
+    """Seconds of one optimizer step, with its terms and range. Scalar shapes only."""
+    compute = compute_time(operations_per_micro_batch, operations_per_step, recipe, curves)
+    units = communication_units(architecture, recipe)
+    terms = [
+        *_compute_terms(compute, recipe, curves),
+        communication_term(units, recipe, parallelism, cluster, curves),
+        _host_term(recipe),
+    ]
+    offload = offload_term(units, recipe, parallelism, cluster)
+    if offload is not None:
+        terms.append(offload)
+    kept = tuple(term for term in terms if term.value > 0)
+    likely = sum(term.value for term in kept)
+    shares = {term.kind: term.value / likely for term in kept} if likely else {}
+    low, high = prior_width(curves, parallelism, cluster, shares)
+    return StepTime(
+        step_s=Estimate(low=likely * low, likely=likely, high=likely * high, basis=curves.basis),
+        terms=kept,
+        forward_s=float(np.asarray(compute.forward_s)),
+        launch_share=shares.get("launch", 0.0),
+    )
+
+
+def prior_width(
+    curves: ChipCurves, parallelism: Parallelism, cluster: Cluster, shares: Mapping[str, float]
+) -> tuple[float, float]:
+    """Factors on the likely step at P10 and P90 before any run was seen.
+
+    Independent causes add in squares of logarithms; a cause that touches only a share of the
+    step (launches, offload) counts by that share.
+    """
+    causes = [(_MEASURED_CHIP if curves.measured else _BORROWED_CHIP, 1.0)]
+    if parallelism.data > 1:
+        pcie = cluster.interconnect in ("pcie", "none")
+        causes.append((_ONE_NODE_PCIE if pcie else _ONE_NODE_NVLINK, 1.0))
+    if cluster.num_nodes > 1:
+        causes.append((_SEVERAL_NODES, 1.0))
+    # A stretch that waits for the host is wholly the host's: its gap is only a part of it.
+    causes.append((_LAUNCH_BOUND, min(1.0, 2.0 * shares.get("launch", 0.0))))
+    causes.append((_OFFLOADED, shares.get("offload", 0.0)))
+    return tuple(  # type: ignore[return-value]
+        math.exp(
+            sign * math.sqrt(sum((share * math.log(width[side])) ** 2 for width, share in causes))
+        )
+        for side, sign in ((0, -1), (1, 1))
+    )
+
+
+def _compute_terms(
+    compute: ComputeTime, recipe: TrainingRecipe, curves: ChipCurves
+) -> tuple[Term, ...]:
+    inputs = {
+        "table": curves.table,
+        "micro_batches": recipe.gradient_accumulation_steps,
+        "bandwidth_bytes_per_s": curves.memory_bandwidth_bytes_per_s,
+        "efficiency": curves.bandwidth_efficiency,
+    }
+    kernels = tuple(
+        Term(
+            kind=kind,
+            value=float(np.asarray(value)),
+            formula=_FORMULAS[kind],
+            inputs=inputs,
+            source=curves.source,
+            basis=curves.basis,
+        )
+        for kind, value in compute.by_kind.items()
+    )
+    compiled = recipe.kernels.compiled
+    launch = Term(
+        kind="launch",
+        value=float(np.asarray(compute.launch_s)),
+        formula="sum over stretches(max(0, launches x host time - kernel time))",
+        inputs={
+            "launches": compute.launches,
+            "host_launch_s": COMPILED_LAUNCH_S if compiled else HOST_LAUNCH_S,
+        },
+        source="PyTorch's dispatch path, layer by layer",
+        basis=Basis.ASSUMED,
+    )
+    return (*kernels, launch)
+
+
+def _host_term(recipe: TrainingRecipe) -> Term:
+    micro_batches = recipe.gradient_accumulation_steps
+    return Term(
+        kind="host",
+        value=_MICRO_BATCH_HOST_S * micro_batches,
+        formula="micro_batches x 2 ms",
+        inputs={"micro_batches": micro_batches},
+        source="transformers trainer.py: the loss is read back every micro-batch",
+        basis=Basis.ASSUMED,
+    )
+
+
+def _plain(value: Number) -> Number:
+    return float(value) if np.ndim(value) == 0 else np.asarray(value)

@@ -1,0 +1,110 @@
+"""Model operations per token, and what share of the chip's peak they are (MFU, HFU)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from tuneplan.estimation.operations import Operation, OperationKind, Stage
+from tuneplan.spec.architecture import (
+    Attention,
+    Layer,
+    MixtureOfExperts,
+    ModelArchitecture,
+    Weight,
+    WeightKind,
+)
+from tuneplan.spec.recipe import Method, TrainingRecipe
+
+_PRODUCTS = (
+    OperationKind.MATMUL,
+    OperationKind.GROUPED_MATMUL,
+    OperationKind.ADAPTER,
+    OperationKind.ATTENTION,
+)
+
+
+def model_flop_per_token(
+    model: ModelArchitecture, recipe: TrainingRecipe, *, sequence_length: float
+) -> float:
+    """Operations that training one token needs, nothing computed twice.
+
+    6 for each active matmul parameter that trains, 4 for each frozen one (no weight gradient),
+    and causal attention: 12 x (d_k + d_v) / 2 x heads x visible keys on average, forward and
+    backward. The head counts once whether tied or not; embeddings, being looked up, do not.
+    Adapters count as trained parameters. Vision towers are left out (no text token visits them).
+    """
+    total = 0.0
+    for group in model.groups:
+        active = active_matmul_parameters(group.layer)
+        first = model.num_layers - recipe.trained_layers
+        trained_layers = _trained_layers(recipe, group.count, group.positions, first)
+        total += active * (4.0 * group.count + 2.0 * trained_layers)
+        total += 6.0 * group.count * _adapter_parameters(group.layer, recipe)
+        if isinstance(group.layer.mixer, Attention):
+            total += group.count * _attention_flop(group.layer.mixer, sequence_length)
+    head = model.head or model.token_embedding
+    saved = recipe.adapter is not None and head.leaf in recipe.adapter.modules_to_save
+    head_trains = recipe.method is Method.FULL or saved
+    return total + head.num_weight_elements * (6.0 if head_trains else 4.0)
+
+
+def active_matmul_parameters(layer: Layer) -> float:
+    """Elements of the layer's matrices that one token is multiplied with."""
+    total = 0.0
+    feed_forward = layer.feed_forward
+    for weight in layer.weights():
+        if weight.kind in (WeightKind.LINEAR, WeightKind.ROUTER):
+            total += weight.num_weight_elements
+        elif weight.kind is WeightKind.EXPERTS and isinstance(feed_forward, MixtureOfExperts):
+            share = feed_forward.num_experts_per_tok / feed_forward.num_experts
+            total += weight.num_weight_elements * share
+    return total
+
+
+def recompute_flop(operations_per_micro_batch: Sequence[Operation]) -> float:
+    """Operations of products and attention that are executed again, per micro-batch."""
+    return sum(
+        float(np.asarray(operation.flops)) * operation.count
+        for operation in operations_per_micro_batch
+        if operation.stage is Stage.RECOMPUTE and operation.kind in _PRODUCTS
+    )
+
+
+def _trained_layers(
+    recipe: TrainingRecipe, count: int, positions: Iterable[int], first: int
+) -> float:
+    if recipe.method is Method.FULL:
+        return count
+    if recipe.method is not Method.FREEZE:
+        return 0
+    known = tuple(positions)
+    if known:
+        return sum(position >= first for position in known)
+    return min(count, recipe.trained_layers)
+
+
+def _adapter_parameters(layer: Layer, recipe: TrainingRecipe) -> float:
+    """Adapter elements one token is multiplied with (experts: those it visits)."""
+    if recipe.adapter is None:
+        return 0.0
+    return sum(
+        recipe.adapter.r * (weight.in_features + weight.out_features) * _visited(weight, layer)
+        for weight in layer.weights()
+        if weight.leaf in recipe.adapter.target_modules
+        and weight.kind in (WeightKind.LINEAR, WeightKind.EXPERTS)
+    )
+
+
+def _visited(weight: Weight, layer: Layer) -> float:
+    if weight.kind is WeightKind.EXPERTS and isinstance(layer.feed_forward, MixtureOfExperts):
+        return float(layer.feed_forward.num_experts_per_tok)
+    return 1.0
+
+
+def _attention_flop(attention: Attention, length: float) -> float:
+    """Per token, forward and backward (twice the forward), causal and windowed."""
+    window = min(length, float(attention.window)) if attention.window else length
+    keys = (window * length - window * (window - 1.0) / 2.0) / length if length else 0.0
+    return 6.0 * (attention.head_dim + attention.v_head_dim) * attention.num_attention_heads * keys
