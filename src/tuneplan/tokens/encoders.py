@@ -231,7 +231,9 @@ class TokenizersEncoder:
             ) from error
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
-        self._added = {token.content for token in self._tokenizer.get_added_tokens_decoder().values()}
+        self._added = {
+            token.content for token in self._tokenizer.get_added_tokens_decoder().values()
+        }
 
     @property
     def vocab_size(self) -> int:

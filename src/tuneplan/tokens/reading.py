@@ -300,7 +300,13 @@ def _read_object(path: str, text: str, start: int) -> Iterator[Item]:
         for key, rows in value.items()
         if isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows)
     ]
-    is_wrapper = len(tables) == 1 and tables[0] in ("data", "train", "rows", "examples", "instances")
+    is_wrapper = len(tables) == 1 and tables[0] in (
+        "data",
+        "train",
+        "rows",
+        "examples",
+        "instances",
+    )
     if not is_wrapper:
         yield Row(line=line, value=value)
         return

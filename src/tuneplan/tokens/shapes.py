@@ -311,9 +311,7 @@ def _turn(turn: object, key: str, number: int) -> Mapping[str, Any]:
     content = turn.get("content", turn.get("value"))
     calls = turn.get("tool_calls")
     if content is None and not calls:
-        raise RowProblem(
-            message("message_without_content", "{where} has no content", where=where)
-        )
+        raise RowProblem(message("message_without_content", "{where} has no content", where=where))
     said: dict[str, Any] = {"role": role, "content": _content(content, where)}
     if calls:
         said["tool_calls"] = calls

@@ -89,9 +89,7 @@ class TemplateRenderer:
         stop = next((stop for stop in self._stops if text.startswith(stop, end)), "")
         return start, end + len(stop)
 
-    def _searched(
-        self, turns: Sequence[Mapping[str, Any]], text: str
-    ) -> list[tuple[int, int]]:
+    def _searched(self, turns: Sequence[Mapping[str, Any]], text: str) -> list[tuple[int, int]]:
         """Spans by looking for the words themselves: the template changes them when marked."""
         spans, position = [], 0
         for turn in turns:
@@ -193,5 +191,7 @@ def _compile(source: str) -> Any:
         return environment.from_string(source)
     except TemplateError as error:
         raise InputError(
-            message("broken_template", "the chat template does not read: {reason}", reason=str(error))
+            message(
+                "broken_template", "the chat template does not read: {reason}", reason=str(error)
+            )
         ) from error

@@ -191,7 +191,11 @@ def _shipped(name: str) -> Tokenizer:
 
 
 def from_file(
-    path: Path, family: Family | None = None, *, source: str | None = None, use_template: bool = True
+    path: Path,
+    family: Family | None = None,
+    *,
+    source: str | None = None,
+    use_template: bool = True,
 ) -> Tokenizer:
     """The tokenizer in a file; special tokens and template from the ``tokenizer_config.json`` beside.
 
@@ -263,16 +267,16 @@ def _config(folder: Path) -> Mapping[str, Any]:
     except ValueError as error:
         line = error.lineno if isinstance(error, json.JSONDecodeError) else None
         raise UnreadableFile(
-            message("broken_json", "{path} is not JSON: {reason}", path=str(path), reason=str(error)),
+            message(
+                "broken_json", "{path} is not JSON: {reason}", path=str(path), reason=str(error)
+            ),
             path=str(path),
             line=line,
         ) from error
     return config if isinstance(config, dict) else {}
 
 
-def _specials(
-    config: Mapping[str, Any], encoder: Encoder, family: Family | None
-) -> dict[str, str]:
+def _specials(config: Mapping[str, Any], encoder: Encoder, family: Family | None) -> dict[str, str]:
     specials = {"bos_token": family.bos, "eos_token": family.eos} if family else {}
     for name in ("bos_token", "eos_token", "pad_token", "unk_token"):
         token = config.get(name)
