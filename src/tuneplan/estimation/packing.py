@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
+
+# Every length, or how many samples have each length.
+Lengths = Iterable[int] | Mapping[int, int]
 
 
 class Padding(StrEnum):
@@ -26,7 +29,7 @@ class Padding(StrEnum):
 _BATCHES_PER_GROUP = 50
 
 
-def _truncated_counts(lengths: Iterable[int], max_length: int) -> Counter[int]:
+def _truncated_counts(lengths: Lengths, max_length: int) -> Counter[int]:
     if max_length < 1:
         msg = f"max_length must be at least 1, got {max_length}"
         raise ValueError(msg)
@@ -37,7 +40,7 @@ def _truncated_counts(lengths: Iterable[int], max_length: int) -> Counter[int]:
     return counts
 
 
-def best_fit_decreasing_rows(lengths: Iterable[int], max_length: int) -> int:
+def best_fit_decreasing_rows(lengths: Lengths, max_length: int) -> int:
     """Packed rows that best-fit decreasing needs; longer samples are truncated to ``max_length``.
 
     Each sample, longest first, goes to the fullest row that still holds it, or opens a new one.
@@ -83,18 +86,18 @@ def best_fit_decreasing_rows(lengths: Iterable[int], max_length: int) -> int:
     return num_rows
 
 
-def best_fit_decreasing_efficiency(lengths: Iterable[int], max_length: int) -> float:
+def best_fit_decreasing_efficiency(lengths: Lengths, max_length: int) -> float:
     """Share of the positions of best-fit-decreasing rows that hold a token, in (0, 1].
 
     Truncated tokens are not counted: they are not in the rows. An empty set gives 1.
     """
     counts = _truncated_counts(lengths, max_length)
     num_tokens = sum(length * count for length, count in counts.items())
-    rows = best_fit_decreasing_rows(counts.elements(), max_length)
+    rows = best_fit_decreasing_rows(counts, max_length)
     return num_tokens / (rows * max_length) if rows else 1.0
 
 
-def wrapped_efficiency(lengths: Iterable[int], max_length: int) -> float:
+def wrapped_efficiency(lengths: Lengths, max_length: int) -> float:
     """Share of the positions that hold a token when all samples are joined and cut, in (0, 1].
 
     Only the last row is not full. Nothing is truncated; samples are cut in the middle.
@@ -103,7 +106,7 @@ def wrapped_efficiency(lengths: Iterable[int], max_length: int) -> float:
     if max_length < 1:
         msg = f"max_length must be at least 1, got {max_length}"
         raise ValueError(msg)
-    num_tokens = sum(lengths)
+    num_tokens = sum(length * count for length, count in Counter(lengths).items())
     return num_tokens / (-(-num_tokens // max_length) * max_length) if num_tokens else 1.0
 
 

@@ -50,7 +50,7 @@ class Renderer:
         return self.chat.render(sample)
 
     def _plain(self, sample: Plain) -> Rendered:
-        """trl 1.10 ``sft_trainer.py``: prompt and completion joined, one end token added."""
+        """Prompt and completion joined, one end token added (trl 1.10 ``sft_trainer.py``)."""
         end = "" if self.eos and sample.completion.endswith(self.eos) else self.eos
         start = self.bos + sample.prompt
         text = start + sample.completion + end

@@ -35,7 +35,7 @@ class Shape(StrEnum):
         return 2 if self is Shape.PREFERENCE else 1
 
 
-class RowProblem(Exception):  # noqa: N818 - it is told to the reader, not raised to them
+class RowProblem(Exception):
     """A row that does not hold what its layout needs."""
 
     def __init__(self, text: Message) -> None:

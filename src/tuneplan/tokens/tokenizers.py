@@ -17,17 +17,11 @@ from typing import Any, Final
 
 from tuneplan.errors import InputError, UnknownName, UnreadableFile
 from tuneplan.language import message
-from tuneplan.tokens.encoders import (
-    ApproximateEncoder,
-    Encoder,
-    SentencePieceEncoder,
-    TokenizersEncoder,
-    read_ranks,
-    tekken_encoder,
-    tiktoken_encoder,
-)
+from tuneplan.tokens.byte_pairs import read_ranks, tekken_encoder, tiktoken_encoder
+from tuneplan.tokens.encoders import ApproximateEncoder, Encoder, TokenizersEncoder
 from tuneplan.tokens.families import Family, load_families
-from tuneplan.tokens.reading import unreadable
+from tuneplan.tokens.files import unreadable
+from tuneplan.tokens.sentence_pieces import SentencePieceEncoder
 
 APPROXIMATE: Final = "approximate"
 _FILES: Final = ("tokenizer.json", "tekken.json", "tokenizer.model")
@@ -95,7 +89,7 @@ def find_tokenizer(*, tokenizer: str | None = None, model: str | None = None) ->
         raise InputError(
             message(
                 "no_model_no_tokenizer",
-                "tokens are counted with a model's tokenizer: give --model NAME or --tokenizer FILE",
+                "tokens are counted with a model's tokenizer: give --model or --tokenizer",
             )
         )
     return _named(model, model, Path(model).exists())
@@ -197,7 +191,7 @@ def from_file(
     source: str | None = None,
     use_template: bool = True,
 ) -> Tokenizer:
-    """The tokenizer in a file; special tokens and template from the ``tokenizer_config.json`` beside.
+    """The tokenizer in a file; specials and template from the ``tokenizer_config.json`` beside it.
 
     Raises:
         UnreadableFile: The file is broken, or a tiktoken vocabulary that no split pattern is known
