@@ -18,7 +18,11 @@ class TokenStatistics:
         total_tokens: Sum over the samples.
         quantiles: ``{0.5: 610.0, 0.95: 2900.0, 1.0: 16000.0}``: length at each quantile.
         trained_tokens_fraction: Share of tokens whose loss counts (assistant turns), 1 if unknown.
-        lengths: Exact length of every sample where it was read; empty where only stated.
+        lengths: Exact length of every sequence where it was read, ascending; empty where only
+            stated.
+        sequences_per_sample: 2 where a sample is a preference pair: then ``lengths`` and
+            ``quantiles`` are those of single sequences (prompt + chosen, prompt + rejected), twice
+            as many as samples, and ``total_tokens`` is over both.
     """
 
     num_samples: int
@@ -28,6 +32,7 @@ class TokenStatistics:
     num_eval_samples: int = 0
     raw_bytes: int | None = None
     lengths: tuple[int, ...] = field(default=(), repr=False)
+    sequences_per_sample: int = 1
     basis: Basis = Basis.ASSUMED
     source: str = ""
 

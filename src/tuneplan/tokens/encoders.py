@@ -1,0 +1,170 @@
+"""What counts tokens: the interface, Hugging Face's ``tokenizers``, and an average of characters.
+
+Each encoder counts whole sequences in batches and says how many of the tokens lie in given
+character spans (the learned ones). Libraries are imported when the first tokenizer is opened.
+Byte-pair ranks are in ``byte_pairs.py``, sentencepiece in ``sentence_pieces.py``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from tuneplan.errors import MissingExtra, UnreadableFile
+from tuneplan.language import message
+
+NUM_THREADS: Final = min(8, os.cpu_count() or 1)
+_PURPOSE: Final = "counting tokens"
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """The text of one sequence as the model sees it, and where the learned parts lie.
+
+    Attributes:
+        spans: ``(start, end)`` in characters, ascending, not overlapping.
+    """
+
+    text: str
+    spans: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCount:
+    """Tokens of one sequence: all, and those that are learned."""
+
+    total: int
+    trained: int
+
+
+class Encoder(Protocol):
+    """What counts tokens."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Entries of the vocabulary, special tokens included (a model's matrix may be larger)."""
+
+    def has_token(self, text: str) -> bool:
+        """Whether ``text`` is one special token."""
+
+    def count(self, sequences: Sequence[Rendered]) -> list[TokenCount]:
+        """Counts of every sequence, in order; special tokens in the text count as one."""
+
+
+def library(name: str) -> Any:
+    """A tokenizer library, imported now; raises MissingExtra with the install command."""
+    try:
+        return import_module(name)
+    except ImportError:
+        raise MissingExtra(extra="tokens", purpose=_PURPOSE) from None
+
+
+class TokenizersEncoder:
+    """A ``tokenizer.json``, by Hugging Face's library."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._tokenizer = library("tokenizers").Tokenizer.from_file(str(path))
+        except MissingExtra:
+            raise
+        except Exception as error:  # the library raises bare Exception
+            raise UnreadableFile(
+                message(
+                    "broken_tokenizer",
+                    "{path} is not a tokenizer.json: {reason}",
+                    path=str(path),
+                    reason=str(error),
+                ),
+                path=str(path),
+            ) from error
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        self._added = {
+            token.content for token in self._tokenizer.get_added_tokens_decoder().values()
+        }
+
+    @property
+    def vocab_size(self) -> int:
+        """Entries of the vocabulary."""
+        return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
+
+    def has_token(self, text: str) -> bool:
+        """Whether ``text`` is one special token."""
+        return text in self._added
+
+    def starts_with(self) -> str:
+        """The special token that the tokenizer itself puts before a text, or nothing."""
+        tokens = self._tokenizer.encode("", add_special_tokens=True).tokens
+        return tokens[0] if tokens and tokens[0] in self._added else ""
+
+    def count(self, sequences: Sequence[Rendered]) -> list[TokenCount]:
+        """Counts of every sequence, in order."""
+        encoded = self._tokenizer.encode_batch(
+            [sequence.text for sequence in sequences], add_special_tokens=False
+        )
+        return [
+            TokenCount(len(one), _in_spans(one, sequence))
+            for one, sequence in zip(encoded, sequences, strict=True)
+        ]
+
+
+def _in_spans(encoded: Any, sequence: Rendered) -> int:
+    total = len(encoded)
+    if sequence.spans == ((0, len(sequence.text)),):
+        return total
+    num_trained = 0
+    for start, end in sequence.spans:
+        first = _token_at(encoded, start, len(sequence.text), total)
+        num_trained += _token_at(encoded, end, len(sequence.text), total) - first
+    return num_trained
+
+
+def _token_at(encoded: Any, position: int, length: int, total: int) -> int:
+    """Index of the first token that starts at or after a character."""
+    while position < length:
+        token = encoded.char_to_token(position)
+        if token is not None:
+            return int(token)
+        position += 1  # a character without a token, e.g. a stripped space
+    return total
+
+
+# Han, kana, Hangul, full-width forms: scripts that are written without spaces.
+_DENSE: Final = re.compile("[\u3000-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef]")
+APPROXIMATE_SOURCE: Final = "TBD"
+APPROXIMATE_SPREAD_FRACTION: Final = 0.3
+CHARACTERS_PER_TOKEN: Final = 4.0
+DENSE_CHARACTERS_PER_TOKEN: Final = 1.5
+
+
+class ApproximateEncoder:
+    """Characters per token instead of a tokenizer; only where the user asks for it."""
+
+    vocab_size = 0
+
+    def has_token(self, text: str) -> bool:
+        """Whether ``text`` is one special token."""
+        return text.startswith("<|")
+
+    def count(self, sequences: Sequence[Rendered]) -> list[TokenCount]:
+        """Counts of every sequence, in order."""
+        return [
+            TokenCount(
+                _approximate(sequence.text),
+                sum(_approximate(sequence.text[start:end]) for start, end in sequence.spans),
+            )
+            for sequence in sequences
+        ]
+
+
+def _approximate(text: str) -> int:
+    if not text:
+        return 0
+    dense = len(_DENSE.findall(text))
+    tokens = dense / DENSE_CHARACTERS_PER_TOKEN + (len(text) - dense) / CHARACTERS_PER_TOKEN
+    return max(1, round(tokens))

@@ -1,0 +1,376 @@
+"""Rows to samples: which layout a row has, and the text or conversation in it.
+
+A layout is recognised by its keys alone; what the keys hold is then checked, and a row that does
+not hold what its layout needs is a ``RowProblem``, located by the caller.
+
+Sources of the layouts: trl 1.10 ``docs/source/dataset_formats.md`` (text, prompt-completion,
+``messages``, preference), LLaMA-Factory 0.9.4 ``data/README.md`` (alpaca, ShareGPT, pairs).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from tuneplan.language import Message, message
+from tuneplan.tokens.reading import kind_of
+
+
+class Shape(StrEnum):
+    """The layout of a row."""
+
+    MESSAGES = "messages"
+    SHAREGPT = "sharegpt"
+    ALPACA = "alpaca"
+    PROMPT_COMPLETION = "prompt_completion"
+    TEXT = "text"
+    PREFERENCE = "preference"
+
+    @property
+    def sequences_per_sample(self) -> int:
+        """Sequences that the trainer makes of one row: a pair is two."""
+        return 2 if self is Shape.PREFERENCE else 1
+
+
+class RowProblem(Exception):
+    """A row that does not hold what its layout needs."""
+
+    def __init__(self, text: Message) -> None:
+        super().__init__(text)
+        self.message = text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chat:
+    """A conversation.
+
+    Attributes:
+        messages: With ``role``, ``content`` (text) and perhaps ``tool_calls``, as templates want.
+        first_trained: Assistant messages before this index are prompt and not learned from.
+        tools: Tool descriptions, where the row has them.
+        num_images: Pictures that the row refers to; their tokens are not in the text.
+    """
+
+    messages: tuple[Mapping[str, Any], ...]
+    first_trained: int = 0
+    tools: tuple[Any, ...] = ()
+    num_images: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plain:
+    """Text without roles: ``prompt`` is read, ``completion`` is learned."""
+
+    prompt: str
+    completion: str
+
+
+Sample = Chat | Plain
+
+# Prompt key and answer key of a row without roles, most specific first.
+_PAIRS_OF_KEYS: Final = (
+    ("prompt", "completion"),
+    ("prompt", "response"),
+    ("prompt", "answer"),
+    ("question", "answer"),
+    ("question", "response"),
+    ("query", "response"),
+    ("query", "answer"),
+    ("problem", "solution"),
+    ("input", "output"),
+)
+_ROLES: Final = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "human": "user",
+    "prompter": "user",
+    "assistant": "assistant",
+    "gpt": "assistant",
+    "chatgpt": "assistant",
+    "bot": "assistant",
+    "model": "assistant",
+    "function_call": "assistant",
+    "tool": "tool",
+    "function": "tool",
+    "observation": "tool",
+    "ipython": "tool",
+}
+_PICTURES: Final = ("image", "image_url", "input_image")
+
+
+def shape_of(row: Mapping[str, Any]) -> Shape | None:
+    """The layout that the keys of a row say, or None."""
+    if "chosen" in row and "rejected" in row:
+        return Shape.PREFERENCE
+    if "messages" in row:
+        return Shape.MESSAGES
+    turns = row.get("conversations", row.get("conversation"))
+    if turns is not None:
+        first = turns[0] if isinstance(turns, list) and turns else {}
+        return Shape.MESSAGES if isinstance(first, dict) and "role" in first else Shape.SHAREGPT
+    if "instruction" in row and ("output" in row or "response" in row):
+        return Shape.ALPACA
+    if columns_of(row):
+        return Shape.PROMPT_COMPLETION
+    return Shape.TEXT if "text" in row or set(row) == {"content"} else None
+
+
+def columns_of(row: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The keys that hold prompt and answer in a prompt-completion row."""
+    return next((pair for pair in _PAIRS_OF_KEYS if pair[0] in row and pair[1] in row), None)
+
+
+def samples_of(row: Mapping[str, Any], shape: Shape) -> tuple[Sample, ...]:
+    """The sequences of one row: one, or chosen and rejected of a pair.
+
+    Raises:
+        RowProblem: The row does not hold what the layout needs.
+    """
+    if shape is Shape.PREFERENCE:
+        return _pair(row)
+    if shape in (Shape.MESSAGES, Shape.SHAREGPT):
+        return (_conversation(row),)
+    if shape is Shape.ALPACA:
+        return (_instruction(row),)
+    if shape is Shape.PROMPT_COMPLETION:
+        prompt, completion = columns_of(row) or ("prompt", "completion")
+        return (_prompted(row[prompt], row[completion], prompt, completion, row),)
+    key = "text" if "text" in row else "content"
+    return (Plain(prompt="", completion=_text(row.get(key), key)),)
+
+
+def is_empty(sample: Sample) -> bool:
+    """Whether there is nothing to learn: every learned part is blank."""
+    if isinstance(sample, Plain):
+        return not sample.completion.strip()
+    return not any(
+        turn["content"].strip() or turn.get("tool_calls")
+        for turn in sample.messages[sample.first_trained :]
+        if turn["role"] == "assistant"
+    )
+
+
+# --- One layout each ---------------------------------------------------------------------------
+
+
+def _conversation(row: Mapping[str, Any]) -> Chat:
+    key = next(key for key in ("messages", "conversations", "conversation") if key in row)
+    turns = _turns(row[key], key)
+    if isinstance(row.get("system"), str) and row["system"] and turns[0]["role"] != "system":
+        turns = ({"role": "system", "content": row["system"]}, *turns)
+    return Chat(messages=turns, tools=_tools(row), num_images=_num_images(row, row[key]))
+
+
+def _instruction(row: Mapping[str, Any]) -> Chat:
+    """An alpaca row as LLaMA-Factory reads it: instruction and input are one user message."""
+    output = "output" if "output" in row else "response"
+    messages = _instruction_prompt(row)
+    messages.append({"role": "assistant", "content": _text(row[output], output)})
+    return Chat(
+        messages=tuple(messages),
+        first_trained=0,
+        tools=_tools(row),
+        num_images=_num_images(row, ()),
+    )
+
+
+def _instruction_prompt(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    instruction = _text(row["instruction"], "instruction")
+    context = row.get("input", row.get("context")) or ""
+    asked = "\n".join(part for part in (instruction, _text(context, "input")) if part)
+    messages: list[dict[str, Any]] = []
+    if row.get("system"):
+        messages.append({"role": "system", "content": _text(row["system"], "system")})
+    for turn in row.get("history") or ():
+        if not isinstance(turn, list) or len(turn) != 2:
+            raise _wrong("history", turn, "a list of [question, answer]")
+        messages.append({"role": "user", "content": _text(turn[0], "history")})
+        messages.append({"role": "assistant", "content": _text(turn[1], "history")})
+    messages.append({"role": "user", "content": asked})
+    return messages
+
+
+def _prompted(
+    prompt: object, answer: object, prompt_key: str, answer_key: str, row: Mapping[str, Any]
+) -> Sample:
+    """Prompt and answer, each text or a list of messages (trl's two forms)."""
+    if isinstance(prompt, str) and isinstance(answer, str):
+        if (prompt_key, answer_key) == ("prompt", "completion"):
+            return Plain(prompt=prompt, completion=answer)
+        turns = ({"role": "user", "content": prompt}, {"role": "assistant", "content": answer})
+        return Chat(messages=turns, first_trained=1, tools=_tools(row))
+    asked = _as_turns(prompt, "user", prompt_key)
+    answered = _as_turns(answer, "assistant", answer_key)
+    return Chat(
+        messages=(*asked, *answered),
+        first_trained=len(asked),
+        tools=_tools(row),
+        num_images=_num_images(row, (*_listed(prompt), *_listed(answer))),
+    )
+
+
+def _pair(row: Mapping[str, Any]) -> tuple[Sample, Sample]:
+    """Chosen and rejected, each with the whole prompt before it.
+
+    trl 1.10 ``dpo_trainer.py`` ``DataCollatorForPreference`` runs both as sequences of their own;
+    without a ``prompt`` what they share at the start is the prompt (``extract_prompt``).
+    """
+    chosen, rejected = row["chosen"], row["rejected"]
+    asked = _pair_prompt(row)
+    if asked is None and isinstance(chosen, str) and isinstance(rejected, str):
+        prompt = row.get("prompt")
+        if prompt is None:
+            shared = _num_shared(chosen, rejected)
+            prompt, chosen, rejected = chosen[:shared], chosen[shared:], rejected[shared:]
+        text = _text(prompt, "prompt")
+        return Plain(prompt=text, completion=chosen), Plain(prompt=text, completion=rejected)
+    first = _as_turns(chosen, "assistant", "chosen")
+    second = _as_turns(rejected, "assistant", "rejected")
+    if asked is None and "prompt" in row and not _starts_a_conversation(first):
+        asked = _as_turns(row["prompt"], "user", "prompt")
+    if asked is None or _starts_a_conversation(first):
+        shared = min(_num_shared(first, second), len(first) - 1, len(second) - 1)
+        asked, first, second = first[:shared], first[shared:], second[shared:]
+    prompt_turns = tuple(asked)
+    tools, images = _tools(row), _num_images(row, ())
+    a, b = (
+        Chat(
+            messages=(*prompt_turns, *answer),
+            first_trained=len(prompt_turns),
+            tools=tools,
+            num_images=images,
+        )
+        for answer in (first, second)
+    )
+    return a, b
+
+
+def _pair_prompt(row: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...] | None:
+    """The prompt as messages where the row has it so; None for text or no prompt."""
+    for key in ("messages", "conversations", "conversation"):
+        if key in row:
+            return _conversation({**row, key: row[key]}).messages
+    if "instruction" in row:
+        return tuple(_instruction_prompt(row))
+    if isinstance(row.get("prompt"), list):
+        return _turns(row["prompt"], "prompt")
+    if isinstance(row.get("question"), str):
+        return _as_turns(row["question"], "user", "question")
+    return None
+
+
+def _num_shared(first: Sequence[object], second: Sequence[object]) -> int:
+    """Elements that two sequences have in common at their start."""
+    for number, (a, b) in enumerate(zip(first, second, strict=False)):
+        if a != b:
+            return number
+    return min(len(first), len(second))
+
+
+def _starts_a_conversation(turns: Sequence[Mapping[str, Any]]) -> bool:
+    return turns[0]["role"] in ("system", "user")
+
+
+# --- Pieces ------------------------------------------------------------------------------------
+
+
+def _as_turns(value: object, role: str, key: str) -> tuple[Mapping[str, Any], ...]:
+    if isinstance(value, str):
+        return ({"role": role, "content": value},)
+    return _turns([value] if isinstance(value, dict) else value, key)
+
+
+def _turns(value: object, key: str) -> tuple[Mapping[str, Any], ...]:
+    if not isinstance(value, list):
+        raise _wrong(key, value, "a list of messages")
+    if not value:
+        raise RowProblem(message("no_messages", "{key} has no messages", key=repr(key)))
+    return tuple(_turn(turn, key, number) for number, turn in enumerate(value, 1))
+
+
+def _turn(turn: object, key: str, number: int) -> Mapping[str, Any]:
+    where = f"{key}[{number}]"
+    if not isinstance(turn, dict):
+        raise _wrong(where, turn, "an object with role and content")
+    given = turn.get("role", turn.get("from"))
+    role = _ROLES.get(given.lower()) if isinstance(given, str) else None
+    if role is None:
+        raise RowProblem(
+            message(
+                "unknown_role",
+                "{where} has the role {role}; roles are system, user, assistant, tool "
+                "(in ShareGPT: human, gpt, function_call, observation)",
+                where=where,
+                role=repr(given),
+            )
+        )
+    content = turn.get("content", turn.get("value"))
+    calls = turn.get("tool_calls")
+    if content is None and not calls:
+        raise RowProblem(message("message_without_content", "{where} has no content", where=where))
+    said: dict[str, Any] = {"role": role, "content": _content(content, where)}
+    if calls:
+        said["tool_calls"] = calls
+    return said
+
+
+def _content(content: object, where: str) -> str:
+    """Text of a message; a list of parts is joined, as multimodal templates do."""
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list) and all(isinstance(part, dict) for part in content):
+        texts = [part.get("text", part.get("value", "")) for part in content]
+        return "".join(text for text in texts if isinstance(text, str))
+    raise _wrong(where, content, "text")
+
+
+def _text(value: object, key: str) -> str:
+    if isinstance(value, str):
+        return value
+    raise _wrong(key, value, "text")
+
+
+def _wrong(key: str, value: object, wanted: str) -> RowProblem:
+    return RowProblem(
+        message(
+            "wrong_type",
+            "{key} must be {wanted}, this is {kind}",
+            key=key,
+            wanted=wanted,
+            kind=kind_of(value),
+        )
+    )
+
+
+def _tools(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Tool descriptions; LLaMA-Factory and trl both also keep them as JSON text."""
+    tools = row.get("tools")
+    if isinstance(tools, str) and tools.strip():
+        try:
+            tools = json.loads(tools)
+        except ValueError:
+            return (tools,)
+    return tuple(tools) if isinstance(tools, list) else ()
+
+
+def _listed(value: object) -> Sequence[Any]:
+    return value if isinstance(value, list) else ()
+
+
+def _num_images(row: Mapping[str, Any], turns: object) -> int:
+    listed = row.get("images", row.get("image"))
+    if listed:
+        return len(listed) if isinstance(listed, list) else 1
+    return sum(
+        1
+        for turn in _listed(turns) or (turns if isinstance(turns, tuple) else ())
+        if isinstance(turn, dict)
+        for part in _listed(turn.get("content"))
+        if isinstance(part, dict) and part.get("type") in _PICTURES
+    )

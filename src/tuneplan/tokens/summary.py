@@ -1,0 +1,280 @@
+"""What was added up while reading, turned into a profile."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from types import MappingProxyType
+from typing import Final
+
+from tuneplan.language import Message, message
+from tuneplan.spec.answer import Assumption, Basis, Estimate, Notice
+from tuneplan.tokens.encoders import APPROXIMATE_SOURCE, APPROXIMATE_SPREAD_FRACTION, Rendered
+from tuneplan.tokens.lengths import (
+    COVERED_FRACTION,
+    QUANTILES,
+    LengthCounts,
+    covering_length,
+    histogram_of,
+    num_sequences,
+    num_tokens,
+    packed_efficiencies,
+    padding_fractions,
+    quantiles_of,
+    truncated_fractions,
+    usual_lengths,
+)
+from tuneplan.tokens.profile import (
+    Alternative,
+    AtMaxLength,
+    Bin,
+    DataProfile,
+    FileFacts,
+    LengthFacts,
+    Recommendation,
+    Storage,
+    TokenizerFacts,
+    TokenTotals,
+)
+from tuneplan.tokens.reading import BadRow
+from tuneplan.tokens.rendering import Renderer
+from tuneplan.tokens.shapes import Shape
+from tuneplan.tokens.tokenizers import Tokenizer
+
+MAX_LISTED_BAD_ROWS: Final = 100
+# `datasets` 4 arrow_writer.py OptimizedTypedSequence: input_ids int32, attention_mask int8; one
+# 32-bit offset a row for each of the two lists.
+_BYTES_PER_TOKEN: Final = 5
+_BYTES_PER_SEQUENCE: Final = 8
+
+
+@dataclass(slots=True, kw_only=True)
+class Totals:
+    """What is added up while reading."""
+
+    lengths: Counter[int] = field(default_factory=Counter)
+    trained_tokens: int = 0
+    hashes: array[int] = field(default_factory=lambda: array("Q"))
+    num_samples: int = 0
+    empty: int = 0
+    num_images: int = 0
+    has_chat: bool = False
+    has_plain: bool = False
+    bad_rows: list[BadRow] = field(default_factory=list)
+    bad_by_code: Counter[str] = field(default_factory=Counter)
+    encoding_s: float = 0.0
+
+    def add_bad(self, row: BadRow) -> None:
+        """Count a bad row, and keep it while the list is short."""
+        self.bad_by_code[row.code] += 1
+        if len(self.bad_rows) < MAX_LISTED_BAD_ROWS:
+            self.bad_rows.append(row)
+
+    def count(self, sequences: Sequence[Rendered], tokenizer: Tokenizer) -> None:
+        """Count the tokens of a batch of sequences."""
+        started = perf_counter()
+        for counted in tokenizer.encoder.count(sequences):
+            self.lengths[counted.total] += 1
+            self.trained_tokens += counted.trained
+        self.encoding_s += perf_counter() - started
+
+
+def summarise(
+    files: Sequence[FileFacts],
+    totals: Totals,
+    tokenizer: Tokenizer,
+    renderer: Renderer,
+    max_lengths: tuple[int, ...],
+    batch_size: int,
+) -> DataProfile:
+    """The profile of files whose rows are all counted in ``totals``."""
+    counts = tuple(sorted(totals.lengths.items()))
+    shapes = [file.shape for file in files if file.shape is not None]
+    per_sample = Shape(shapes[0]).sequences_per_sample
+    looked_at = sorted(
+        {*(max_lengths or usual_lengths(counts)), covering_length(counts, COVERED_FRACTION)}
+    )
+    quantiles = quantiles_of(counts, QUANTILES)
+    return DataProfile(
+        files=tuple(files),
+        bad_rows=tuple(totals.bad_rows),
+        bad_rows_by_code=MappingProxyType(dict(sorted(totals.bad_by_code.items()))),
+        shape=shapes[0] if len(set(shapes)) == 1 else "mixed",
+        tokenizer=TokenizerFacts(
+            name=tokenizer.name,
+            source=tokenizer.source,
+            vocab_size=tokenizer.encoder.vocab_size or None,
+        ),
+        num_samples=totals.num_samples,
+        sequences_per_sample=per_sample,
+        tokens=_token_totals(counts, totals, approximate=tokenizer.approximate),
+        length=LengthFacts(
+            mean=num_tokens(counts) / num_sequences(counts),
+            quantiles=MappingProxyType(quantiles),
+            max=counts[-1][0],
+            histogram=tuple(
+                Bin(low=low, high=high, count=count) for low, high, count in histogram_of(counts)
+            ),
+        ),
+        at_max_length=tuple(
+            _at_max_length(counts, length, batch_size * per_sample) for length in looked_at
+        ),
+        recommended=_recommended(counts),
+        duplicates=_duplicates(totals.hashes),
+        empty=totals.empty,
+        storage=Storage(
+            raw_bytes=sum(file.size_bytes for file in files),
+            tokenised_bytes=num_tokens(counts) * _BYTES_PER_TOKEN
+            + num_sequences(counts) * _BYTES_PER_SEQUENCE,
+        ),
+        length_counts=counts,
+        per_device_train_batch_size=batch_size,
+        assumptions=_assumptions(totals, tokenizer, renderer, batch_size),
+        notices=_notices(totals),
+        tokens_per_s=num_tokens(counts) / totals.encoding_s if totals.encoding_s else None,
+    )
+
+
+def _token_totals(counts: LengthCounts, totals: Totals, *, approximate: bool) -> TokenTotals:
+    def total(number: int) -> Estimate:
+        spread = APPROXIMATE_SPREAD_FRACTION if approximate else 0.0
+        return Estimate(
+            low=number * (1 - spread),
+            likely=float(number),
+            high=number * (1 + spread),
+            basis=Basis.ASSUMED if approximate else Basis.MEASURED,
+        )
+
+    zero = Estimate(low=0.0, likely=0.0, high=0.0, basis=Basis.MEASURED)
+    return TokenTotals(
+        all=total(num_tokens(counts)),
+        trained=total(totals.trained_tokens),
+        image=None if totals.num_images else zero,
+    )
+
+
+def _at_max_length(counts: LengthCounts, length: int, sequences_per_batch: int) -> AtMaxLength:
+    samples, tokens = truncated_fractions(counts, length)
+    return AtMaxLength(
+        max_length=length,
+        truncated_samples_fraction=samples,
+        truncated_tokens_fraction=tokens,
+        packed_efficiency=MappingProxyType(packed_efficiencies(counts, length)),
+        padding_fraction=MappingProxyType(padding_fractions(counts, length, sequences_per_batch)),
+        worst_batch_tokens=sequences_per_batch * min(length, counts[-1][0]),
+    )
+
+
+def _recommended(counts: LengthCounts) -> Recommendation:
+    chosen = covering_length(counts, COVERED_FRACTION)
+    others = sorted({covering_length(counts, share) for share in (0.99, 1.0)} - {chosen})
+    return Recommendation(
+        max_length=chosen,
+        reason=_covers(counts, chosen),
+        alternatives=tuple(
+            Alternative(max_length=length, reason=_covers(counts, length)) for length in others
+        ),
+    )
+
+
+def _covers(counts: LengthCounts, length: int) -> Message:
+    samples, tokens = truncated_fractions(counts, length)
+    return message(
+        "covers_samples",
+        "holds {whole:.1%} of the sequences whole and cuts {tokens:.1%} of the tokens",
+        whole=1 - samples,
+        tokens=tokens,
+    )
+
+
+def _duplicates(hashes: array[int]) -> int:
+    import numpy as np
+
+    return len(hashes) - len(np.unique(np.frombuffer(hashes, dtype=np.uint64)))
+
+
+def _assumptions(
+    totals: Totals, tokenizer: Tokenizer, renderer: Renderer, batch_size: int
+) -> tuple[Assumption, ...]:
+    found = list(renderer.assumptions) if totals.has_chat else []
+    if totals.has_plain:
+        found.append(
+            Assumption(
+                name="data.end_of_text",
+                value=tokenizer.eos or None,
+                reason=message(
+                    "one_end_token",
+                    "text without roles gets one end token a sample, as trl adds it",
+                ),
+                source="trl 1.10 trainer/sft_trainer.py add_eos",
+                how_to_set="end each text with the token yourself: it is not added twice",
+            )
+        )
+    if tokenizer.approximate:
+        found.append(
+            Assumption(
+                name="data.tokenizer",
+                value="approximate",
+                reason=message(
+                    "characters_per_token",
+                    "asked for: characters are counted, not tokens; the total is good to "
+                    "{spread:.0%} for English, Chinese and code",
+                    spread=APPROXIMATE_SPREAD_FRACTION,
+                ),
+                source=APPROXIMATE_SOURCE,
+                how_to_set="--tokenizer FOLDER",
+            )
+        )
+    found.append(
+        Assumption(
+            name="training.per_device_train_batch_size",
+            value=batch_size,
+            reason=message(
+                "batch_behind_padding", "the batch that padding and the worst batch are stated for"
+            ),
+            source="transformers TrainingArguments default",
+            how_to_set="--set training.per_device_train_batch_size=N",
+        )
+    )
+    return tuple(found)
+
+
+def _notices(totals: Totals) -> tuple[Notice, ...]:
+    found = []
+    if totals.num_images:
+        found.append(
+            Notice(
+                message=message(
+                    "images_not_counted",
+                    "{count} pictures are in the rows; their tokens are not in the lengths",
+                    count=totals.num_images,
+                )
+            )
+        )
+    if totals.empty:
+        found.append(
+            Notice(
+                message=message(
+                    "nothing_to_learn",
+                    "{count} sample(s) have nothing to learn (a blank or missing answer); trainers "
+                    "keep them and so do the totals",
+                    count=totals.empty,
+                )
+            )
+        )
+    unlisted = totals.bad_by_code.total() - len(totals.bad_rows)
+    if unlisted:
+        found.append(
+            Notice(
+                message=message(
+                    "more_bad_rows",
+                    "the first {listed} bad rows are listed; {unlisted} more are counted",
+                    listed=len(totals.bad_rows),
+                    unlisted=unlisted,
+                )
+            )
+        )
+    return tuple(found)

@@ -1,0 +1,197 @@
+"""Conversations through a model's own Jinja chat template, in a sandbox.
+
+The template sees what transformers gives it (``messages``, ``tools``, ``bos_token``...,
+``raise_exception``, ``strftime_now``, ``tojson`` without escapes); the date is fixed, so that
+lengths do not change from day to day.
+Source: transformers 4.57 ``utils/chat_template_utils.py`` ``_compile_jinja_template``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from tuneplan.errors import InputError, MissingExtra
+from tuneplan.language import message
+from tuneplan.tokens.encoders import Rendered
+from tuneplan.tokens.shapes import Chat, RowProblem
+
+# Private-use characters that no text holds; they mark the learned parts and are taken out again.
+_OPEN: Final = "\uf8e0\uf8e1\uf8e2"
+_CLOSE: Final = "\uf8e2\uf8e1\uf8e0"
+_DATE: Final = datetime(2026, 1, 1, tzinfo=UTC)
+_THINK, _END_THINK = "<think>", "</think>"
+
+
+class _Refused(Exception):
+    """A template called ``raise_exception``."""
+
+
+class TemplateRenderer:
+    """Renders conversations with one template.
+
+    Attributes:
+        marks_generation: The template says itself what the assistant writes.
+    """
+
+    def __init__(self, source: str, specials: Mapping[str, str], stops: Sequence[str]) -> None:
+        self._stops = tuple(stops)
+        self._specials = dict(specials)
+        self._template = _compile(source)
+        self.marks_generation = "{% generation" in source or "{%- generation" in source
+
+    def render(self, chat: Chat) -> Rendered:
+        """The text and the learned spans.
+
+        Raises:
+            RowProblem: The template refuses the conversation or fails on it.
+        """
+        marked = self._text(chat.messages, chat.tools)
+        if self.marks_generation:
+            text, spans = _unmarked(marked) or (marked, [])
+            num_prompt = sum(
+                turn["role"] == "assistant" for turn in chat.messages[: chat.first_trained]
+            )
+            return Rendered(text, tuple(spans[num_prompt:]))
+        return Rendered(marked, tuple(self._located(chat, marked)))
+
+    def _located(self, chat: Chat, text: str) -> list[tuple[int, int]]:
+        """Spans by rendering once more with marks around what the assistant says."""
+        learned = [
+            number
+            for number, turn in enumerate(chat.messages)
+            if turn["role"] == "assistant" and number >= chat.first_trained
+        ]
+        between = [
+            _between_marks(turn) if number in learned else turn
+            for number, turn in enumerate(chat.messages)
+        ]
+        found = _unmarked(self._text(between, chat.tools))
+        if found is None or found[0] != text:
+            return self._searched([chat.messages[number] for number in learned], text)
+        return [
+            self._widened(text, span, chat.messages[number])
+            for number, span in zip(learned, found[1], strict=False)
+        ]
+
+    def _widened(
+        self, text: str, span: tuple[int, int], turn: Mapping[str, Any]
+    ) -> tuple[int, int]:
+        """With the reasoning before the answer, tool calls after it, and the end token."""
+        start, end = span
+        if text[:start].rstrip().endswith(_END_THINK):
+            start = max(text.rfind(_THINK, 0, start), 0)
+        if turn.get("tool_calls"):
+            ends = [at for at in (text.find(stop, end) for stop in self._stops) if at >= 0]
+            end = min(ends, default=end)
+        stop = next((stop for stop in self._stops if text.startswith(stop, end)), "")
+        return start, end + len(stop)
+
+    def _searched(self, turns: Sequence[Mapping[str, Any]], text: str) -> list[tuple[int, int]]:
+        """Spans by looking for the words themselves: the template changes them when marked."""
+        spans, position = [], 0
+        for turn in turns:
+            words = turn["content"].rsplit(_END_THINK, 1)[-1].strip()
+            start = text.find(words, position) if words else -1
+            if start < 0:
+                continue
+            spans.append(self._widened(text, (start, start + len(words)), turn))
+            position = spans[-1][1]
+        return spans
+
+    def _text(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any]) -> str:
+        try:
+            return str(
+                self._template.render(
+                    messages=list(messages),
+                    tools=list(tools) or None,
+                    add_generation_prompt=False,
+                    **self._specials,
+                )
+            )
+        except _Refused as error:
+            raise _problem(str(error)) from error
+        except Exception as error:  # a template is a program: it can fail in any way
+            raise _problem(f"{type(error).__name__}: {error}") from error
+
+
+def _problem(reason: str) -> RowProblem:
+    return RowProblem(
+        message("template_refused", "the chat template refuses this row: {reason}", reason=reason)
+    )
+
+
+def _between_marks(turn: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The message with its last answer (what follows any reasoning) between marks."""
+    head, end, answer = turn["content"].rpartition(_END_THINK)
+    words = answer.lstrip()
+    space = answer[: len(answer) - len(words)]
+    kept = words.rstrip()
+    rest = words[len(kept) :]
+    return {**turn, "content": f"{head}{end}{space}{_OPEN}{kept}{_CLOSE}{rest}"}
+
+
+def _unmarked(marked: str) -> tuple[str, list[tuple[int, int]]] | None:
+    """The text without marks, and the spans they stood around; None where they do not pair."""
+    pieces: list[str] = []
+    spans: list[tuple[int, int]] = []
+    position = length = 0
+    while (start := marked.find(_OPEN, position)) >= 0:
+        end = marked.find(_CLOSE, start)
+        if end < 0:
+            return None
+        before, inside = marked[position:start], marked[start + len(_OPEN) : end]
+        pieces += [before, inside]
+        spans.append((length + len(before), length + len(before) + len(inside)))
+        length, position = spans[-1][1], end + len(_CLOSE)
+    pieces.append(marked[position:])
+    text = "".join(pieces)
+    return None if _CLOSE in text else (text, spans)
+
+
+def _refuse(text: str) -> None:
+    raise _Refused(text)
+
+
+def _to_json(value: Any, **options: Any) -> str:
+    return json.dumps(value, **{"ensure_ascii": False, **options})
+
+
+def _compile(source: str) -> Any:
+    try:
+        from jinja2 import TemplateError, nodes
+        from jinja2.ext import Extension, loopcontrols
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+    except ImportError:
+        raise MissingExtra(extra="tokens", purpose="reading a chat template") from None
+
+    class Generation(Extension):
+        """``{% generation %}``: what the assistant writes, between marks."""
+
+        tags = frozenset({"generation"})  # type: ignore[assignment]
+
+        def parse(self, parser: Any) -> Any:
+            line = next(parser.stream).lineno
+            body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+            call = self.call_method("mark")
+            return nodes.CallBlock(call, [], [], body).set_lineno(line)
+
+        def mark(self, caller: Any) -> str:
+            return f"{_OPEN}{caller()}{_CLOSE}"
+
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, Generation]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _refuse
+    environment.globals["strftime_now"] = _DATE.strftime
+    try:
+        return environment.from_string(source)
+    except TemplateError as error:
+        raise InputError(
+            message(
+                "broken_template", "the chat template does not read: {reason}", reason=str(error)
+            )
+        ) from error
