@@ -64,8 +64,19 @@ _LIBRARIES: Final = MappingProxyType(
 )
 _PINNED: Final = re.compile(r"^\s*([A-Za-z][\w.\-]*?)\s*(?:==|=|\s)\s*(v?[\w.+]*\d[\w.+]*)\s*$")
 _ISO_DATE: Final = re.compile(r"\b(20\d\d)-(\d\d)(?:-(\d\d))?\b")
-_MONTHS: Final = tuple(
-    ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
+_MONTHS: Final = (
+    "jan",
+    "feb",
+    "mar",
+    "apr",
+    "may",
+    "jun",
+    "jul",
+    "aug",
+    "sep",
+    "oct",
+    "nov",
+    "dec",
 )
 _NAMED_MONTH: Final = re.compile(
     rf"\b({'|'.join(_MONTHS)})[a-z]*\.?[ -](20\d\d)\b", flags=re.IGNORECASE
