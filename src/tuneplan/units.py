@@ -134,7 +134,7 @@ def format_gb(size_bytes: float) -> str:
 
 def format_duration(seconds: float) -> str:
     """A duration for people: ``"45 s"``, ``"12 min"``, ``"3.4 h"``, ``"2.1 d"``."""
-    """A count for people, with thousands separators: ``"7,615,616,512"``."""
+    if 0 < seconds < 1:
         return f"{seconds * 1e3:.3g} ms"
     for unit, factor, limit in (
         ("s", 1.0, 120.0),
@@ -147,5 +147,5 @@ def format_duration(seconds: float) -> str:
 
 
 def format_count(number: float) -> str:
-    """A count for people: ``"7.62 B"`` is never written: ``"7.62e9"`` reads as ``"7,615,616,512"``."""
+    """A count for people, with thousands separators: ``"7,615,616,512"``."""
     return f"{number:,.0f}"
