@@ -1,1 +1,1 @@
-"""Measured runs as published: rows to jobs and measurements."""
+"""Measured runs: rows of a CSV as typed values, as jobs, and predictions held against them."""

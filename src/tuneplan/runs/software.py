@@ -1,0 +1,161 @@
+"""Which program ran, and with which libraries: names and versions out of their columns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from tuneplan.runs.rows import MeasuredRun
+
+# What a table of runs calls a program, to the name under which its defaults are known. Programs
+# whose layouts or model code have no formula yet keep a name too: they are refused by name later.
+_FRAMEWORKS: Final[tuple[tuple[str, str], ...]] = (
+    ("ms-swift (megatron)", "megatron"),
+    ("ms-swift + unsloth", "unsloth"),
+    ("ms-swift", "ms-swift"),
+    ("swift", "ms-swift"),
+    ("fms-hf-tuning", "fms-hf-tuning"),
+    ("fsdp_qlora", "fsdp_qlora"),
+    ("answerdotai fsdp_qlora", "fsdp_qlora"),
+    ("lit-gpt", "litgpt"),
+    ("litgpt", "litgpt"),
+    ("llama-factory", "llamafactory"),
+    ("llamafactory", "llamafactory"),
+    ("llm-foundry", "llm-foundry"),
+    ("axolotl", "axolotl"),
+    ("unsloth", "unsloth"),
+    ("torchtune", "torchtune"),
+    ("torchtitan", "torchtitan"),
+    ("xtuner", "xtuner"),
+    ("h2o-llmstudio", "h2o-llmstudio"),
+    ("colossal", "colossalai"),
+    ("megatron-bridge", "nemo"),
+    ("megatron-deepspeed", "megatron-deepspeed"),
+    ("megatron", "megatron"),
+    ("nemo", "nemo"),
+    ("maxtext", "maxtext"),
+    ("paxml", "paxml"),
+    ("arctictraining", "arctictraining"),
+    ("fms-fsdp", "fms-fsdp"),
+    ("peft custom loop", "peft-loop"),
+    ("transformers + peft (custom", "peft-step"),
+    ("peft + accelerate", "transformers"),
+    ("accelerate", "transformers"),
+    ("trl", "trl"),
+    ("transformers/trl", "trl"),
+    ("transformers", "transformers"),
+    ("hf trainer", "transformers"),
+    ("deepspeed", "deepspeed"),
+    ("generic", "generic"),
+)
+_LIBRARIES: Final = MappingProxyType(
+    {
+        "bnb": "bitsandbytes",
+        "lit-gpt": "litgpt",
+        "pytorch": "torch",
+        "swift": "ms-swift",
+        "ms_swift": "ms-swift",
+        "flash_attn": "flash-attn",
+        "llama-factory": "llamafactory",
+    }
+)
+_PINNED: Final = re.compile(r"^\s*([A-Za-z][\w.\-]*?)\s*(?:==|=|\s)\s*(v?[\w.+]*\d[\w.+]*)\s*$")
+_ISO_DATE: Final = re.compile(r"\b(20\d\d)-(\d\d)(?:-(\d\d))?\b")
+_MONTHS: Final = (
+    "jan",
+    "feb",
+    "mar",
+    "apr",
+    "may",
+    "jun",
+    "jul",
+    "aug",
+    "sep",
+    "oct",
+    "nov",
+    "dec",
+)
+_NAMED_MONTH: Final = re.compile(
+    rf"\b({'|'.join(_MONTHS)})[a-z]*\.?[ -](20\d\d)\b", flags=re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Software:
+    """The program and its libraries.
+
+    Attributes:
+        framework: Canonical name; None where the row names none; the row's own word where nobody
+            knows it (then it is refused by name).
+        version: Of the program, as stated.
+        libraries: Name to version.
+        date: ``2024-03`` or ``2024-03-18``, where the row dates its software.
+    """
+
+    framework: str | None = None
+    version: str | None = None
+    libraries: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    date: str | None = None
+
+
+def software_of(run: MeasuredRun) -> Software:
+    """Program, versions and date of a run; the version columns win over the free column."""
+    framework = canonical_framework(run.framework)
+    text = run.framework_version
+    pinned: dict[str, str] = {}
+    rest: list[str] = []
+    for part in re.split(r"[;,]", text):
+        match = _PINNED.match(part)
+        if match is not None and not match[1].casefold().startswith(_MONTHS):
+            name = match[1].casefold()
+            pinned[_LIBRARIES.get(name, name)] = match[2]
+        elif part.strip():
+            rest.append(part.strip())
+    own = pinned.pop(framework, None) if framework else None
+    pinned |= run.software
+    return Software(
+        framework=framework,
+        version=own or _own_version(rest, framework, pinned),
+        libraries=MappingProxyType(pinned),
+        date=date_in(text),
+    )
+
+
+def canonical_framework(text: str) -> str | None:
+    """``fms-hf-tuning/HF SFTTrainer + ...`` is ``fms-hf-tuning``; None for a blank cell."""
+    words = " ".join(text.casefold().split())
+    if not words:
+        return None
+    name = words.split("==")[0].strip()
+    for start, canonical in sorted(_FRAMEWORKS, key=lambda pair: -len(pair[0])):
+        if name == start or name.startswith(start):
+            return canonical
+    return text.strip()
+
+
+def date_in(text: str) -> str | None:
+    """The day or month that a text names: ``Feb-Mar 2024`` is ``2024-03``."""
+    iso = _ISO_DATE.search(text)
+    if iso is not None:
+        return "-".join(part for part in iso.groups() if part)
+    named = _NAMED_MONTH.search(text)
+    if named is not None:
+        return f"{named[2]}-{_MONTHS.index(named[1].casefold()) + 1:02d}"
+    return None
+
+
+def _own_version(rest: list[str], framework: str | None, pinned: Mapping[str, str]) -> str | None:
+    """What is left of the text is the program's own version, unless it only dates the run."""
+    if framework in pinned:
+        return pinned[framework]
+    for part in rest:
+        if (
+            re.search(r"\d", part)
+            and not re.fullmatch(r"[\d\s().,-]+", part)
+            and (not date_in(part) or re.search(r"v?\d+\.\d+", part))
+        ):
+            return part
+    return None
