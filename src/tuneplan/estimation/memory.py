@@ -7,6 +7,7 @@ ends and one walk per group is exact whatever the depth.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -51,7 +52,6 @@ class MemoryCount:
         base: What is there in every phase, by kind.
         at_phase: What comes on top in each phase, by kind; with ``base`` it sums to ``by_phase``.
         working: For the phase's working set: ``(tensor name, bytes)``, where recorded.
-        operations: ``(operation, how often per micro-batch)``.
         host_bytes: On the host: offloaded states, parameters and checkpoints.
     """
 
@@ -59,7 +59,6 @@ class MemoryCount:
     base: dict[str, Number]
     at_phase: dict[Phase, dict[str, Number]]
     working: dict[Phase, tuple[tuple[str, float], ...]] = field(default_factory=dict)
-    operations: tuple[tuple[Operation, int], ...] = ()
     held: Persistent = field(default_factory=Persistent)
     host_bytes: Number = 0.0
 
@@ -70,6 +69,84 @@ class MemoryCount:
         for value in self.by_phase.values():
             peak = np.maximum(peak, value)
         return peak if isinstance(peak, np.ndarray) else float(peak)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Walked:
+    """Everything that runs in one micro-batch, walked once; independent of the number of ranks.
+
+    Attributes:
+        recipe: As the layers see it (``sharding.seen_by_layers``).
+        sequences, length: Rows of the micro-batch and positions per row.
+        accumulating: Weight gradients exist when a backward begins.
+    """
+
+    model: ModelArchitecture
+    recipe: TrainingRecipe
+    sequences: Number
+    length: Number
+    accumulating: bool
+    groups: tuple[tuple[LayerGroup, LayerProfile], ...]
+    head: HeadProfile
+
+    @property
+    def tokens(self) -> Number:
+        """Positions of the micro-batch."""
+        return self.sequences * self.length
+
+    def operations(self) -> Iterator[tuple[Operation, int]]:
+        """Each operation of a micro-batch and how often it runs."""
+        for group, profile in self.groups:
+            for operation in profile.operations:
+                yield operation, group.count
+        for operation in self.head.operations:
+            yield operation, 1
+
+
+def walk_model(
+    model: ModelArchitecture,
+    recipe: TrainingRecipe,
+    parallelism: Parallelism,
+    *,
+    sequences: Number,
+    length: Number,
+    record: bool = False,
+) -> Walked:
+    """Walk every kind of layer and the head, forward and backward.
+
+    ``sequences`` and ``length`` may be arrays of one shape: many micro-batches at once.
+    ``record`` also says what is alive at the peaks.
+    """
+    seen = seen_by_layers(recipe, parallelism)
+    sequences = sequences * recipe.sequences_per_sample
+    accumulating = recipe.gradient_accumulation_steps > 1 and not recipe.optimizer.in_backward
+    groups = []
+    for group in model.groups:
+        for part, place, wants in _parts(model, recipe, group):
+            profile = profile_layer(
+                part.layer,
+                seen,
+                hidden_size=model.hidden_size,
+                sequences=sequences,
+                length=length,
+                place=place,
+                record=record,
+                wants_gradient=wants,
+                accumulating=accumulating,
+            )
+            groups.append((part, profile))
+    head = profile_head(
+        model, seen, sequences=sequences, length=length, record=record, accumulating=accumulating
+    )
+    return Walked(
+        model=model,
+        recipe=seen,
+        sequences=sequences,
+        length=length,
+        accumulating=accumulating,
+        groups=tuple(groups),
+        head=head,
+    )
 
 
 def count_memory(
@@ -84,61 +161,59 @@ def count_memory(
 ) -> MemoryCount:
     """Allocated memory of one rank for micro-batches of ``sequences x length`` tokens.
 
-    ``sequences`` and ``length`` may be arrays of one shape: many micro-batches at once.
-    ``compute_capability`` decides the size of cuBLAS workspaces; ``record`` also says what is
-    alive at the peaks.
+    Arguments as for ``walk_model``; ``compute_capability`` decides the size of cuBLAS workspaces.
     """
-    stack = _Stack(model, recipe, parallelism, sequences, length, record=record)
-    base = _base(stack, compute_capability)
-    return _put_together(stack, base)
+    walked = walk_model(
+        model, recipe, parallelism, sequences=sequences, length=length, record=record
+    )
+    return assemble(walked, recipe, parallelism, persistent(model, recipe), compute_capability)
 
 
+def assemble(
+    walked: Walked,
+    recipe: TrainingRecipe,
+    parallelism: Parallelism,
+    held: Persistent,
+    compute_capability: float | None = None,
+) -> MemoryCount:
+    """Put walked layers and what stays together for one rank."""
+    stack = _Stack(
+        walked.model,
+        recipe,
+        parallelism,
+        walked,
+        held,
+        gathered(walked.model, recipe, parallelism, held),
+    )
+    return _put_together(stack, _base(stack, compute_capability))
+
+
+@dataclass(slots=True)
 class _Stack:
-    """Profiles of everything that runs in one micro-batch."""
+    """What ``_put_together`` works on."""
 
-    def __init__(
-        self,
-        model: ModelArchitecture,
-        recipe: TrainingRecipe,
-        parallelism: Parallelism,
-        sequences: Number,
-        length: Number,
-        *,
-        record: bool,
-    ) -> None:
-        self.model, self.recipe, self.parallelism = model, recipe, parallelism
-        self.sequences = sequences * recipe.sequences_per_sample
-        self.length = length
-        self.tokens = self.sequences * length
-        self.held = persistent(model, recipe)
-        seen = seen_by_layers(recipe, parallelism)
-        self.accumulating = recipe.gradient_accumulation_steps > 1 and not (
-            recipe.optimizer.in_backward
-        )
-        self.groups: list[tuple[LayerGroup, LayerProfile]] = []
-        for group in model.groups:
-            for part, place, wants in _parts(model, recipe, group):
-                profile = profile_layer(
-                    part.layer,
-                    seen,
-                    hidden_size=model.hidden_size,
-                    sequences=self.sequences,
-                    length=length,
-                    place=place,
-                    record=record,
-                    wants_gradient=wants,
-                    accumulating=self.accumulating,
-                )
-                self.groups.append((part, profile))
-        self.head: HeadProfile = profile_head(
-            model,
-            seen,
-            sequences=self.sequences,
-            length=length,
-            record=record,
-            accumulating=self.accumulating,
-        )
-        self.gathered: Gathered = gathered(model, recipe, parallelism, self.held)
+    model: ModelArchitecture
+    recipe: TrainingRecipe
+    parallelism: Parallelism
+    walked: Walked
+    held: Persistent
+    gathered: Gathered
+
+    @property
+    def groups(self) -> tuple[tuple[LayerGroup, LayerProfile], ...]:
+        return self.walked.groups
+
+    @property
+    def head(self) -> HeadProfile:
+        return self.walked.head
+
+    @property
+    def accumulating(self) -> bool:
+        return self.walked.accumulating
+
+    @property
+    def tokens(self) -> Number:
+        return self.walked.tokens
 
 
 def _parts(
@@ -186,7 +261,10 @@ def _base(stack: _Stack, compute_capability: float | None) -> dict[str, Number]:
         base["gradient_buckets"] = held.gradient_bytes
     if recipe.attention_mask:
         base["attention_mask"] = (
-            stack.sequences * stack.length * stack.length * recipe.compute_dtype.num_bytes
+            stack.walked.sequences
+            * stack.walked.length
+            * stack.walked.length
+            * recipe.compute_dtype.num_bytes
         )
     base["token_ids"] = 3 * 8.0 * stack.tokens
     if stack.accumulating:
@@ -304,7 +382,6 @@ def _put_together(stack: _Stack, base: dict[str, Number]) -> MemoryCount:
         base=base,
         at_phase={phase: _present(best.parts) for phase, best in phases.items()},
         working={phase: best.working for phase, best in phases.items()},
-        operations=tuple(_operations(stack)),
         held=stack.held,
         host_bytes=_host_bytes(stack),
     )
@@ -366,14 +443,6 @@ def _step_temporary(stack: _Stack) -> float:
     if stack.parallelism.offload is not Offload.NONE:
         return 0.0
     return step_temporary_bytes(stack.held, stack.recipe) / states + (stack.gathered.step_bytes)
-
-
-def _operations(stack: _Stack) -> list[tuple[Operation, int]]:
-    listed: list[tuple[Operation, int]] = []
-    for group, profile in stack.groups:
-        listed += [(operation, group.count) for operation in profile.operations]
-    listed += [(operation, 1) for operation in stack.head.operations]
-    return listed
 
 
 def _host_bytes(stack: _Stack) -> Number:

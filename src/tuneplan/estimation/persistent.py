@@ -58,6 +58,7 @@ class Persistent:
     paged_state_bytes: float = 0.0
     master_bytes: float = 0.0
     num_trained: int = 0
+    num_trained_tensors: int = 0
     largest_trained: int = 0
     largest_quantized: int = 0
     outer_parameters: int = 0
@@ -151,6 +152,7 @@ def _add_trained(
     total: Persistent, elements: int, count: int, dtype: DType, recipe: TrainingRecipe
 ) -> None:
     total.num_trained += elements * count
+    total.num_trained_tensors += count
     total.largest_trained = max(total.largest_trained, elements)
     gradient = recipe.gradient_dtype or dtype
     total.gradient_bytes += elements * gradient.num_bytes * count
@@ -231,17 +233,6 @@ def step_temporary_bytes(held: Persistent, recipe: TrainingRecipe) -> float:
     if optimizer.implementation is OptimizerImplementation.FOR_LOOP:
         return 2.0 * largest * width
     return 0.0
-
-
-def matrix_fraction(model: ModelArchitecture, recipe: TrainingRecipe) -> float:
-    """Share of the trained parameters that are matrices of layers (what Muon orthogonalises)."""
-    matrices = everything = 0
-    for held in held_weights(model, recipe):
-        if held.role.trained:
-            everything += held.weight.num_parameters * held.count
-            if held.place is Place.LAYER and held.weight.kind is not WeightKind.NORM:
-                matrices += held.weight.num_weight_elements * held.count
-    return matrices / everything if everything else 0.0
 
 
 def shards_of(parallelism: Parallelism) -> tuple[int, int, int]:

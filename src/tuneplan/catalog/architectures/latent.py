@@ -183,9 +183,7 @@ def _latent_attention(fields: Fields, hidden_size: int, *, indexed: bool) -> Att
             hidden_size,
             bias=bias,
         ),
-        linear(
-            "self_attn.kv_b_proj", num_heads * (latent.qk_nope_head_dim + v_head_dim), kv_rank
-        ),
+        linear("self_attn.kv_b_proj", num_heads * (latent.qk_nope_head_dim + v_head_dim), kv_rank),
         linear("self_attn.o_proj", hidden_size, num_heads * v_head_dim, bias=bias),
         norm("self_attn.kv_a_layernorm", kv_rank),
         *(_indexer(fields, hidden_size, latent) if indexed else ()),

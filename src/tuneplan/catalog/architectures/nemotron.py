@@ -44,9 +44,7 @@ def nemotron_h(fields: Fields) -> ModelArchitecture:
         ),
         "-": lambda: _nemotron_layer(
             hidden_size,
-            feed_forward=_squared(
-                hidden_size, fields.count("intermediate_size"), prefix="mixer"
-            ),
+            feed_forward=_squared(hidden_size, fields.count("intermediate_size"), prefix="mixer"),
         ),
         "E": lambda: _nemotron_layer(hidden_size, feed_forward=_nemotron_experts(fields)),
     }

@@ -1,0 +1,60 @@
+"""What a use-case may look at: catalogues, with the user's own files before the bundled facts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+from functools import cached_property
+from pathlib import Path
+
+from tuneplan.catalog.accelerators import AcceleratorCatalog, load_accelerators
+from tuneplan.catalog.kernels import load_curves
+from tuneplan.catalog.models import ModelCatalog, load_models
+from tuneplan.catalog.offers import OfferCatalog, load_offers
+from tuneplan.spec.hardware import Accelerator
+from tuneplan.spec.kernels import ChipCurves
+from tuneplan.spec.stated import StatedJob
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Catalogues, read when first needed.
+
+    Attributes:
+        today: The day that the age of prices is counted to; the caller knows it.
+    """
+
+    model_files: tuple[Path, ...] = ()
+    accelerator_files: tuple[Path, ...] = ()
+    price_files: tuple[Path, ...] = ()
+    today: date = date(2026, 11, 30)
+
+    @cached_property
+    def models(self) -> ModelCatalog:
+        """Models."""
+        return load_models(self.model_files)
+
+    @cached_property
+    def accelerators(self) -> AcceleratorCatalog:
+        """Chips."""
+        return load_accelerators(self.accelerator_files)
+
+    @cached_property
+    def offers(self) -> OfferCatalog:
+        """Prices."""
+        return load_offers(self.price_files)
+
+    def curves(self, accelerator: Accelerator) -> ChipCurves:
+        """Measured or borrowed kernel times of a chip."""
+        return load_curves(accelerator)
+
+
+def sources_for(job: StatedJob, *, today: date) -> Sources:
+    """The catalogues with the files that the job names."""
+    base = Path(job.base_path)
+    return Sources(
+        model_files=tuple(base / name for name in job.models),
+        accelerator_files=tuple(base / name for name in job.accelerators),
+        price_files=tuple(base / name for name in job.prices),
+        today=today,
+    )
