@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tuneplan.estimation.modules import Walk, cast, linear, share, split
+from tuneplan.estimation.linears import linear
+from tuneplan.estimation.modules import Walk, cast, share, split
 from tuneplan.estimation.operations import AttentionShape, Number, Operation, OperationKind
 from tuneplan.estimation.pointwise import activation, multiply, norm, rotary
 from tuneplan.estimation.shadow import Tensor

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tuneplan.estimation.modules import Walk, add, linear, split
+from tuneplan.estimation.linears import linear
+from tuneplan.estimation.modules import Walk, add, split
 from tuneplan.estimation.operations import Number, Operation, OperationKind
 from tuneplan.estimation.pointwise import activation, fused_gate, multiply
 from tuneplan.estimation.roles import role_of

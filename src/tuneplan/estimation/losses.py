@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tuneplan.estimation.layers import alive_at_peak
-from tuneplan.estimation.modules import Walk, cast, linear
+from tuneplan.estimation.linears import linear
+from tuneplan.estimation.modules import Walk, cast
 from tuneplan.estimation.operations import Number, Operation, OperationKind, Stage
 from tuneplan.estimation.pointwise import norm
 from tuneplan.estimation.roles import Place, role_of

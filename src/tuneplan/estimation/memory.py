@@ -7,27 +7,26 @@ ends and one walk per group is exact whatever the depth.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import numpy as np
 
-from tuneplan.estimation.layers import LayerProfile, profile_layer
-from tuneplan.estimation.losses import HeadProfile, profile_head
-from tuneplan.estimation.operations import Number, Operation
+from tuneplan.estimation.layers import LayerProfile
+from tuneplan.estimation.losses import HeadProfile
+from tuneplan.estimation.operations import Number
 from tuneplan.estimation.persistent import (
     Persistent,
-    num_trained_layers,
     persistent,
     shards_of,
     step_temporary_bytes,
 )
 from tuneplan.estimation.roles import Place, role_of
-from tuneplan.estimation.sharding import Gathered, gathered, seen_by_layers
+from tuneplan.estimation.sharding import Gathered, gathered
+from tuneplan.estimation.walking import Walked, walk_model
 from tuneplan.spec.architecture import LayerGroup, ModelArchitecture
 from tuneplan.spec.parallelism import Offload, Parallelism, Strategy
-from tuneplan.spec.recipe import Checkpointing, Method, TrainingRecipe
+from tuneplan.spec.recipe import Checkpointing, TrainingRecipe
 
 CUBLAS_WORKSPACE_BYTES = 8_519_680  # torch 2.x, compute capability below 9 (CUDABlas workspaces)
 CUBLAS_WORKSPACE_HOPPER_BYTES = 32 * 2**20 + 2**17
@@ -69,84 +68,6 @@ class MemoryCount:
         for value in self.by_phase.values():
             peak = np.maximum(peak, value)
         return peak if isinstance(peak, np.ndarray) else float(peak)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Walked:
-    """Everything that runs in one micro-batch, walked once; independent of the number of ranks.
-
-    Attributes:
-        recipe: As the layers see it (``sharding.seen_by_layers``).
-        sequences, length: Rows of the micro-batch and positions per row.
-        accumulating: Weight gradients exist when a backward begins.
-    """
-
-    model: ModelArchitecture
-    recipe: TrainingRecipe
-    sequences: Number
-    length: Number
-    accumulating: bool
-    groups: tuple[tuple[LayerGroup, LayerProfile], ...]
-    head: HeadProfile
-
-    @property
-    def tokens(self) -> Number:
-        """Positions of the micro-batch."""
-        return self.sequences * self.length
-
-    def operations(self) -> Iterator[tuple[Operation, int]]:
-        """Each operation of a micro-batch and how often it runs."""
-        for group, profile in self.groups:
-            for operation in profile.operations:
-                yield operation, group.count
-        for operation in self.head.operations:
-            yield operation, 1
-
-
-def walk_model(
-    model: ModelArchitecture,
-    recipe: TrainingRecipe,
-    parallelism: Parallelism,
-    *,
-    sequences: Number,
-    length: Number,
-    record: bool = False,
-) -> Walked:
-    """Walk every kind of layer and the head, forward and backward.
-
-    ``sequences`` and ``length`` may be arrays of one shape: many micro-batches at once.
-    ``record`` also says what is alive at the peaks.
-    """
-    seen = seen_by_layers(recipe, parallelism)
-    sequences = sequences * recipe.sequences_per_sample
-    accumulating = recipe.gradient_accumulation_steps > 1 and not recipe.optimizer.in_backward
-    groups = []
-    for group in model.groups:
-        for part, place, wants in _parts(model, recipe, group):
-            profile = profile_layer(
-                part.layer,
-                seen,
-                hidden_size=model.hidden_size,
-                sequences=sequences,
-                length=length,
-                place=place,
-                record=record,
-                wants_gradient=wants,
-                accumulating=accumulating,
-            )
-            groups.append((part, profile))
-    head = profile_head(
-        model, seen, sequences=sequences, length=length, record=record, accumulating=accumulating
-    )
-    return Walked(
-        model=model,
-        recipe=seen,
-        sequences=sequences,
-        length=length,
-        accumulating=accumulating,
-        groups=tuple(groups),
-        head=head,
-    )
 
 
 def count_memory(
@@ -214,21 +135,6 @@ class _Stack:
     @property
     def tokens(self) -> Number:
         return self.walked.tokens
-
-
-def _parts(
-    model: ModelArchitecture, recipe: TrainingRecipe, group: LayerGroup
-) -> list[tuple[LayerGroup, Place, bool]]:
-    """A group as one part, or under ``freeze`` as its frozen and its trained layers."""
-    if recipe.method is not Method.FREEZE:
-        return [(group, Place.LAYER, True)]
-    trained = num_trained_layers(model, recipe, group)
-    parts = []
-    if group.count > trained:
-        parts.append((replace(group, count=group.count - trained), Place.LAYER, False))
-    if trained:
-        parts.append((replace(group, count=trained), Place.TRAINED_LAYER, True))
-    return parts
 
 
 def _base(stack: _Stack, compute_capability: float | None) -> dict[str, Number]:

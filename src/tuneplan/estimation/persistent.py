@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tuneplan.estimation.roles import Place, Role, role_of
-from tuneplan.spec.architecture import LayerGroup, ModelArchitecture, Weight, WeightKind
+from tuneplan.spec.architecture import LayerGroup, ModelArchitecture, Weight
 from tuneplan.spec.parallelism import Parallelism
 from tuneplan.spec.recipe import (
     DType,
