@@ -127,7 +127,7 @@ def _fused_adapted_linear(walk: Walk, x: Tensor, weight: Weight, role: Role) -> 
     del narrow
 
     def backward(grad: Tensor) -> tuple[Tensor]:
-        expanded = expanded(walk, weight) if role.quantized else None
+        matrix = expanded(walk, weight) if role.quantized else None
         result = tape.tensor(elements, operand, f"gradient of {name} input")
         tape.matmul(name, rows, weight.in_features, weight.out_features, operand)
         for _ in range(2):
@@ -136,7 +136,7 @@ def _fused_adapted_linear(walk: Walk, x: Tensor, weight: Weight, role: Role) -> 
         tape.weight_gradient(
             float(rank * (weight.in_features + weight.out_features)), adapter.dtype, name
         )
-        del expanded, grad
+        del matrix, grad
         return (result,)
 
     return tape.link(result, (x,), kept, backward, trains=True)

@@ -1,0 +1,153 @@
+"""Memory against worked values and measured runs: the arithmetic stands beside each."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from settings import FP32_ADAMW, LLAMA_3_8B, MISTRAL_7B, PURE_BF16_ADAMW, adapter, recipe
+from tuneplan.estimation.breakdown import memory_terms, peak_phase
+from tuneplan.estimation.memory import Phase, count_memory
+from tuneplan.spec.parallelism import Parallelism, Strategy
+from tuneplan.spec.recipe import (
+    Checkpointing,
+    DType,
+    Kernels,
+    Loss,
+    LossPath,
+    Method,
+    Quantization,
+)
+from tuneplan.units import GIB
+
+ONE_CARD = Parallelism()
+
+
+def peak_gib(model, settings, *, sequences, length, parallelism=ONE_CARD):
+    count = count_memory(
+        model, settings, parallelism, sequences=sequences, length=length, compute_capability=8.0
+    )
+    return float(count.peak_bytes) / GIB
+
+
+@pytest.mark.parametrize(
+    ("model", "worked_gib", "measured_gib"),
+    [(MISTRAL_7B, 67.44, 67.46), (LLAMA_3_8B, 74.79, 74.80)],
+    ids=["Mistral-7B", "Llama-3-8B"],
+)
+def test_pure_bf16_adamw_holds_ten_bytes_a_parameter_in_its_step(model, worked_gib, measured_gib):
+    """2 weight + 2 gradient + 4 moments + 2 foreach temporary; activations do not appear."""
+    settings = recipe(method=Method.FULL, optimizer=PURE_BF16_ADAMW)
+    count = count_memory(
+        model, settings, ONE_CARD, sequences=4, length=4096, compute_capability=8.0
+    )
+    assert peak_phase(count) is Phase.OPTIMIZER_STEP
+    assert model.total_parameters * 10 / GIB == pytest.approx(worked_gib, abs=0.01)
+    assert float(count.peak_bytes) / GIB == pytest.approx(measured_gib, rel=0.001)
+
+
+def test_fp32_masters_double_the_step():
+    settings = recipe(
+        method=Method.FULL,
+        optimizer=FP32_ADAMW,
+        trainable_dtype=DType.FLOAT32,
+        norm_dtype=DType.FLOAT32,
+        autocast=True,
+        hidden_dtype=DType.FLOAT32,
+    )
+    count = count_memory(MISTRAL_7B, settings, ONE_CARD, sequences=1, length=512)
+    step = float(count.by_phase[Phase.OPTIMIZER_STEP])
+    assert step == pytest.approx(20 * MISTRAL_7B.total_parameters, rel=0.001)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "sequences", "length", "measured_gib"),
+    [
+        # foundation-model-stack/fms-acceleration benchmark rows, A100-80GB, torch 2.4.1
+        (
+            "fms-0033: LoRA, transformers 4.48, full logits",
+            {
+                "adapter": adapter(lora_dropout=0.1),
+                "loss": Loss(path=LossPath.FULL, shifted_copy=True, holds_model_logits=True),
+            },
+            4,
+            4094,
+            24.871,
+        ),
+        (
+            "fms-0262: LoRA, transformers 4.45, fused linear cross entropy, fused norm and rotary",
+            {
+                "adapter": adapter(lora_dropout=0.1),
+                "autocast": True,
+                "expand_key_value": True,
+                "kernels": Kernels(fused_norm=True, fused_rope=True),
+                "loss": Loss(path=LossPath.FUSED_LINEAR),
+            },
+            8,
+            4096,
+            30.169,
+        ),
+        (
+            "fms-0077: QLoRA without k-bit preparation",
+            {
+                "adapter": adapter(lora_dropout=0.1),
+                "method": Method.QLORA,
+                "quantization": Quantization(double_quant=True),
+                "autocast": True,
+                "loss": Loss(path=LossPath.FULL, shifted_copy=True, holds_model_logits=True),
+            },
+            4,
+            4096,
+            15.249,
+        ),
+    ],
+    ids=lambda value: value.split(":")[0] if isinstance(value, str) else "",
+)
+def test_measured_single_gpu_runs_are_met_within_half_a_percent(
+    name, settings, sequences, length, measured_gib
+):
+    predicted = peak_gib(MISTRAL_7B, recipe(**settings), sequences=sequences, length=length)
+    assert predicted == pytest.approx(measured_gib, rel=0.005), name
+
+
+def test_fully_sharded_lora_keeps_recomputed_outputs():
+    """fms-0034: two cards, reentrant checkpointing around frozen FSDP1 units: 14.105 GiB."""
+    settings = recipe(
+        adapter=adapter(lora_dropout=0.1),
+        loss=Loss(path=LossPath.FULL, shifted_copy=True, holds_model_logits=True),
+    )
+    sharded = Parallelism(strategy=Strategy.FSDP, data=2, activation_gather=True)
+    predicted = peak_gib(MISTRAL_7B, settings, sequences=2, length=4095, parallelism=sharded)
+    assert predicted == pytest.approx(14.105, rel=0.003)
+
+
+def test_the_terms_add_up_to_the_peak_to_the_byte():
+    settings = recipe(adapter=adapter())
+    count = count_memory(MISTRAL_7B, settings, ONE_CARD, sequences=2, length=2048, record=True)
+    terms = memory_terms(count, MISTRAL_7B, settings, ONE_CARD, tokens=4096)
+    assert math.fsum(term.value for term in terms) == pytest.approx(
+        float(count.peak_bytes), abs=1.0
+    )
+    working = next(term for term in terms if term.kind.endswith("working_set"))
+    assert math.fsum(part.value for part in working.parts) == pytest.approx(working.value, abs=1.0)
+
+
+def test_fused_loss_removes_the_logits():
+    """128,256 x 4,096 logits in fp32 are 1.96 GiB, and full loss holds several of them."""
+    full = recipe(adapter=adapter(), loss=Loss(path=LossPath.FULL))
+    fused = recipe(adapter=adapter(), loss=Loss(path=LossPath.FUSED_LINEAR))
+    saved = peak_gib(LLAMA_3_8B, full, sequences=1, length=4096) - peak_gib(
+        LLAMA_3_8B, fused, sequences=1, length=4096
+    )
+    assert saved > 2 * 128_256 * 4096 * 4 / GIB
+
+
+def test_without_checkpointing_every_layer_keeps_its_tensors():
+    kept = recipe(adapter=adapter(), gradient_checkpointing=Checkpointing.NONE)
+    made_again = recipe(adapter=adapter())
+    assert (
+        peak_gib(MISTRAL_7B, kept, sequences=1, length=2048)
+        > 2 * peak_gib(MISTRAL_7B, made_again, sequences=1, length=2048)
+        - MISTRAL_7B.total_parameters * 2 / GIB
+    )
