@@ -69,6 +69,7 @@ class Adapter:
         dtype: Of the adapter's weights.
         cast_input: Whether the layer input is cast to ``dtype`` for the adapter (PEFT does; a
             fused kernel does not).
+        sharded: False where the adapters stay whole on every rank although the base is sharded.
     """
 
     r: int
@@ -80,6 +81,7 @@ class Adapter:
     use_dora: bool = False
     dtype: DType = DType.FLOAT32
     cast_input: bool = True
+    sharded: bool = True
 
 
 class QuantizationType(StrEnum):
@@ -206,6 +208,12 @@ class Loss:
         chunk_tokens: Tokens per chunk where chunked; 0 = the kernel's own rule.
         num_chunks: Fixed number of chunks where the framework splits so (torchtune: 8).
         trained_fraction: Share of tokens whose logits are computed (``logits_to_keep``), usually 1.
+        chunk_vocabulary: Vocabulary entries per tile where the head is tiled too; 0 = all of it.
+        keeps_logits: Where chunked: the compute-dtype logits of all chunks live at once.
+        keeps_softmax: Where chunked: autograd keeps every chunk's log-softmax (fp32 where
+            ``upcast_logits``) until the backward, because no chunk is recomputed.
+        fp32_gradients: The loss accumulates the gradient of the last hidden state (and of the
+            head, where it is trained) in fp32 buffers during the backward.
     """
 
     path: LossPath
@@ -215,6 +223,10 @@ class Loss:
     chunk_tokens: int = 0
     num_chunks: int = 0
     trained_fraction: float = 1.0
+    chunk_vocabulary: int = 0
+    keeps_logits: bool = False
+    keeps_softmax: bool = False
+    fp32_gradients: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,7 +262,9 @@ class TrainingRecipe:
         sequences_per_sample: 2 for preference pairs that run concatenated, else 1.
         max_grad_norm: None where gradients are not clipped.
         keeps_outputs: The training loop holds logits of the last step while the next forward runs.
-        upcast_under_fsdp: accelerate turns trainables into fp32 when sharding with mixed precision.
+        upcast_under_fsdp: accelerate turns trainables into fp32 when sharding with mixed precision
+            (``trainable_dtype`` and the adapter's dtype already say fp32 then).
+        tf32: fp32 products run on tensor cores in TF32.
     """
 
     framework: str
@@ -288,3 +302,4 @@ class TrainingRecipe:
     upcast_under_fsdp: bool = False
     gradients_unsharded_while_accumulating: bool = False
     trains_vision: bool = False
+    tf32: bool = False
