@@ -33,7 +33,9 @@ _LOSSES = st.builds(
     upcast_logits=st.booleans(),
     shifted_copy=st.booleans(),
     holds_model_logits=st.booleans(),
-    chunks_recomputed=st.booleans(),
+    keeps_logits=st.booleans(),
+    keeps_softmax=st.booleans(),
+    fp32_gradients=st.booleans(),
 )
 _OPTIMIZERS = st.builds(
     lambda family, how, width: replace(

@@ -276,13 +276,13 @@ def _chunk_rows(tokens: Number, vocab: int, hidden: int) -> Number:
 def _chunked(walk: Walk, holder: list[Tensor], head: Weight, held: list[Storage]) -> Tensor:
     """Head and loss over chunks of tokens.
 
-    Where chunks are recomputed, only one is alive at a time. Otherwise (LitGPT, torchtune before
-    0.7) the logits of all chunks exist together and each keeps its log-softmax.
+    Where chunks are recomputed, only one is alive at a time. Otherwise the logits of all chunks
+    exist together (torchtune before 0.7) and may each keep their log-softmax too (LitGPT).
     Source: TRL 1.10 ``trainer/sft_trainer.py`` (chunked NLL), torchtune 0.4
     ``modules/loss/ce_chunked_output_loss.py``, LitGPT ``utils.py chunked_cross_entropy``.
     """
     settings, tape = walk.recipe.loss, walk.tape
-    if not settings.chunks_recomputed:
+    if settings.keeps_logits or settings.keeps_softmax:
         return _kept_chunks(walk, holder, head, held)
     x = _trained_share(walk, holder)
     role = role_of(head, walk.recipe, walk.place)
@@ -290,7 +290,7 @@ def _chunked(walk: Walk, holder: list[Tensor], head: Weight, held: list[Storage]
     elements, vocab, hidden, source = x.elements, head.out_features, head.in_features, x.dtype
     tokens = elements / hidden
     rows = _rows_of_chunk(walk, tokens)
-    size = rows * vocab
+    size = rows * min(settings.chunk_vocabulary or vocab, vocab)
     chunk = [
         tape.tensor(size, compute, "chunk of logits"),
         tape.tensor(size, _FP32, "chunk of logits as float32"),
@@ -307,6 +307,11 @@ def _chunked(walk: Walk, holder: list[Tensor], head: Weight, held: list[Storage]
     def backward(grad: Tensor) -> tuple[Tensor]:
         del grad
         result = tape.tensor(elements, source, "gradient of last hidden state")
+        wide = []
+        if settings.fp32_gradients:
+            wide.append(tape.tensor(elements, _FP32, "gradient of last hidden state as float32"))
+            if role.trained or role.copied:
+                wide.append(tape.tensor(float(vocab * hidden), _FP32, "gradient of head, float32"))
         chunk = [
             tape.tensor(size, compute, "chunk of logits"),
             tape.tensor(size, _FP32, "chunk of log-softmax"),
@@ -321,7 +326,7 @@ def _chunked(walk: Walk, holder: list[Tensor], head: Weight, held: list[Storage]
         if role.trained or role.copied:
             tape.matmul("lm_head weight", vocab, hidden, tokens, compute)
             tape.weight_gradient(float(vocab * hidden), role.dtype, "lm_head")
-        del chunk
+        del chunk, wide
         return (result,)
 
     return tape.link(loss, (x,), (x,), backward, trains=role.trained or role.copied)
@@ -338,39 +343,45 @@ def _rows_of_chunk(walk: Walk, tokens: Number) -> Number:
 def _kept_chunks(walk: Walk, holder: list[Tensor], head: Weight, held: list[Storage]) -> Tensor:
     settings, tape = walk.recipe.loss, walk.tape
     logits = linear(walk, _trained_share(walk, holder), head)
+    if settings.upcast_logits and settings.keeps_softmax:
+        # Lightning's precision plugin turns the model's outputs into fp32 (convert_output).
+        logits = cast(walk, logits, _FP32, "logits of all chunks", OperationKind.LOSS)
     held.append(logits.storage)
     elements, dtype = logits.elements, logits.dtype
     inner = _FP32 if settings.upcast_logits or walk.recipe.autocast else dtype
     share = _rows_of_chunk(walk, walk.tokens) / walk.tokens
+    kept_share = 1.0 if settings.keeps_softmax else share
+    kept = [tape.tensor(elements * kept_share, inner, "log-softmax of chunks")]
     passing = None
     if inner is not dtype:
         passing = tape.tensor(elements * share, inner, "chunk of logits as float32")
-    chances = tape.tensor(elements, inner, "log-softmax of all chunks")
-    tape.elementwise(
-        "cross entropy",
-        2 * chances.size + (6 * elements if inner is not dtype else 0),
-        launches=4 * float(np.mean(1 / share)),
-        kind=OperationKind.LOSS,
-    )
+    launches = 4 * float(np.mean(1 / share))
+    traffic = elements * (2 * inner.num_bytes + (6 if inner is not dtype else 0))
+    tape.elementwise("cross entropy", traffic, launches=launches, kind=OperationKind.LOSS)
     del passing
+    if not settings.keeps_softmax:
+        # The chunk's gradient is made at once and takes the place of its logits.
+        kept = [logits]
     loss = tape.tensor(1.0, _FP32, "loss")
     width = inner.num_bytes
 
     def backward(grad: Tensor) -> tuple[Tensor]:
         del grad
-        pieces = tape.tensor(elements, dtype, "gradient of logits, by chunk")
         one = tape.tensor(elements * share, inner, "chunk of log-softmax gradient")
         two = tape.tensor(elements * share, inner, "chunk of logits' gradient")
+        pieces = tape.tensor(
+            elements * (1.0 if settings.keeps_softmax else 0.0), dtype, "gradient of logits"
+        )
         del one, two
         tape.elementwise(
             "cross entropy",
             elements * (4 * width + 2 * dtype.num_bytes),
-            launches=5 * float(np.mean(1 / share)),
+            launches=1.25 * launches,
             kind=OperationKind.LOSS,
         )
-        return (pieces,)
+        return (Tensor(pieces.storage, elements, dtype),)
 
-    return tape.link(loss, (logits,), (chances,), backward)
+    return tape.link(loss, (logits,), kept, backward)
 
 
 _PATHS = {

@@ -69,6 +69,7 @@ class Adapter:
         dtype: Of the adapter's weights.
         cast_input: Whether the layer input is cast to ``dtype`` for the adapter (PEFT does; a
             fused kernel does not).
+        sharded: False where the adapters stay whole on every rank although the base is sharded.
     """
 
     r: int
@@ -80,6 +81,7 @@ class Adapter:
     use_dora: bool = False
     dtype: DType = DType.FLOAT32
     cast_input: bool = True
+    sharded: bool = True
 
 
 class QuantizationType(StrEnum):
@@ -209,8 +211,12 @@ class Loss:
         holds_model_logits: The model's own half-precision logits stay alive during the loss
             (transformers 4.46 and later upcast inside the loss function; earlier versions
             replaced the half copy by the fp32 one).
-        chunks_recomputed: Whether a chunk keeps nothing for backward (False: each chunk's
-            log-softmax stays until backward, as in LitGPT and torchtune before 0.7).
+        chunk_vocabulary: Vocabulary entries per tile where the head is tiled too; 0 = all of it.
+        keeps_logits: Where chunked: the compute-dtype logits of all chunks live at once.
+        keeps_softmax: Where chunked: autograd keeps every chunk's log-softmax (fp32 where
+            ``upcast_logits``) until the backward, because no chunk is recomputed.
+        fp32_gradients: The loss accumulates the gradient of the last hidden state (and of the
+            head, where it is trained) in fp32 buffers during the backward.
     """
 
     path: LossPath
@@ -221,7 +227,10 @@ class Loss:
     num_chunks: int = 0
     trained_fraction: float = 1.0
     holds_model_logits: bool = False
-    chunks_recomputed: bool = True
+    chunk_vocabulary: int = 0
+    keeps_logits: bool = False
+    keeps_softmax: bool = False
+    fp32_gradients: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,7 +266,9 @@ class TrainingRecipe:
         sequences_per_sample: 2 for preference pairs that run concatenated, else 1.
         max_grad_norm: None where gradients are not clipped.
         keeps_outputs: The training loop holds logits of the last step while the next forward runs.
-        upcast_under_fsdp: accelerate turns trainables into fp32 when sharding with mixed precision.
+        upcast_under_fsdp: accelerate turns trainables into fp32 when sharding with mixed precision
+            (``trainable_dtype`` and the adapter's dtype already say fp32 then).
+        tf32: fp32 products run on tensor cores in TF32.
     """
 
     framework: str
@@ -295,3 +306,4 @@ class TrainingRecipe:
     upcast_under_fsdp: bool = False
     gradients_unsharded_while_accumulating: bool = False
     trains_vision: bool = False
+    tf32: bool = False

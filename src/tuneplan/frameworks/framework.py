@@ -1,0 +1,40 @@
+"""What a module of this room offers to be a framework."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tuneplan.frameworks.context import Context, Head
+from tuneplan.frameworks.ledger import Default
+from tuneplan.frameworks.settings import Defaults, Settings
+from tuneplan.frameworks.stack import Stack
+from tuneplan.spec.parallelism import Strategy
+from tuneplan.spec.recipe import Method
+
+HUGGING_FACE_LIBRARIES = ("torch", "transformers", "peft", "accelerate", "bitsandbytes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Framework:
+    """One framework.
+
+    Attributes:
+        name: As the job file writes it.
+        aliases: Other spellings, lower case.
+        library: Whose version ``framework_version`` is; "" where it has none of its own.
+        libraries: The others whose versions decide what runs.
+        method, strategy: What runs when the job names none.
+        defaults: What each job key is when blank.
+        stack: What the framework makes of the settings.
+        model_code: Whose layers run.
+    """
+
+    name: str
+    aliases: tuple[str, ...] = ()
+    library: str = ""
+    libraries: tuple[str, ...] = HUGGING_FACE_LIBRARIES
+    method: Callable[[Context], Default[Method]]
+    strategy: Callable[[Context, Method], Default[Strategy]]
+    defaults: Callable[[Context, Head], Defaults]
+    stack: Callable[[Context, Settings], Stack]

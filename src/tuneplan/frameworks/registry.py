@@ -1,0 +1,84 @@
+"""Every framework by name."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import Final
+
+from tuneplan.errors import NotSupported, UnknownName
+from tuneplan.frameworks.custom import CUSTOM, PEFT_LOOP
+from tuneplan.frameworks.fms import FMS
+from tuneplan.frameworks.framework import Framework
+from tuneplan.frameworks.transformers import TRANSFORMERS
+from tuneplan.frameworks.trl import TRL
+from tuneplan.language import message
+
+FRAMEWORKS: Final = {
+    framework.name: framework for framework in (TRL, TRANSFORMERS, CUSTOM, PEFT_LOOP, FMS)
+}
+NOT_SUPPORTED: Final = {
+    "nemo": "nemo",
+    "nemo (megatron-core)": "nemo",
+    "megatron": "megatron",
+    "megatron-lm": "megatron",
+    "megatron-bridge": "megatron",
+    "megatron-deepspeed": "megatron",
+    "ms-swift (megatron)": "megatron",
+    "torchtitan": "torchtitan",
+    "colossalai": "colossalai",
+    "colossal-ai": "colossalai",
+    "colossalchat": "colossalai",
+    "xtuner": "xtuner",
+    "maxtext (jax)": "maxtext",
+    "paxml (jax)": "paxml",
+    "h2o-llmstudio": "h2o-llmstudio",
+    "arctictraining (alst) + deepspeed": "arctictraining",
+    "fms-fsdp (pytorch fsdp1)": "fms-fsdp",
+    "lmflow": "lmflow",
+}
+
+
+def split_name(text: str) -> tuple[str, str | None]:
+    """Name and version of ``trl==1.16``, ``trl 1.16`` or ``trl``."""
+    match = re.match(r"^\s*(.+?)\s*==\s*v?([\w.+-]+)\s*$", text)
+    if match is None:
+        match = re.match(r"^\s*([A-Za-z][\w-]*)[\s@]+v?(\d[\w.+-]*)\s*$", text)
+    return (match[1], match[2]) if match is not None else (text.strip(), None)
+
+
+def find_framework(name: str) -> Framework:
+    """The framework of a name or alias, whatever its case.
+
+    Raises:
+        NotSupported: For a framework that exists but has no description here yet.
+        UnknownName: For any other name, with close matches.
+    """
+    key = name.strip().lower()
+    if key in FRAMEWORKS:
+        return FRAMEWORKS[key]
+    for framework in FRAMEWORKS.values():
+        if key in framework.aliases:
+            return framework
+    if key in NOT_SUPPORTED or key.startswith("torchtitan"):
+        raise NotSupported(
+            message(
+                "framework_not_supported",
+                "framework {name!r} is part of a later release; supported now: {known}",
+                name=name,
+                known=", ".join(sorted(FRAMEWORKS)),
+            )
+        )
+    spellings = {alias: f.name for f in FRAMEWORKS.values() for alias in (f.name, *f.aliases)}
+    close = difflib.get_close_matches(key, spellings, n=3, cutoff=0.5)
+    near = list(dict.fromkeys(spellings[alias] for alias in close)) or sorted(FRAMEWORKS)
+    raise UnknownName(
+        message(
+            "unknown_framework",
+            "{name!r} is not a framework we know; nearest: {near}",
+            name=name,
+            near=", ".join(near),
+        ),
+        name=name,
+        near=near,
+    )

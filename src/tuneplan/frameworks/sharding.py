@@ -1,0 +1,184 @@
+"""Strategy and buckets: who holds what, as the launcher and its engine really set it."""
+
+from __future__ import annotations
+
+import difflib
+
+from tuneplan.errors import NotSupported
+from tuneplan.frameworks.context import Context, Head
+from tuneplan.frameworks.ledger import Default, Ledger, by_rule
+from tuneplan.frameworks.settings import Settings
+from tuneplan.frameworks.stack import Stack
+from tuneplan.language import message
+from tuneplan.spec.parallelism import Offload, Parallelism, Strategy
+from tuneplan.spec.recipe import Checkpointing
+
+_HF_AUTO = "transformers integrations/deepspeed.py: hidden^2, 10 x hidden"
+
+
+def refuse_other_degrees(context: Context) -> None:
+    """Tensor, pipeline, context and expert parallelism have no formulas yet.
+
+    Raises:
+        NotSupported: Naming the first degree above 1.
+    """
+    stated = context.stated.parallelism
+    degrees = {
+        "tensor": stated.tensor,
+        "pipeline": stated.pipeline,
+        "context": stated.context,
+        "expert": stated.expert,
+        **(context.measured.degrees or {}),
+    }
+    for name, degree in degrees.items():
+        if degree > 1:
+            raise NotSupported(
+                message(
+                    "parallelism_not_supported",
+                    "{name} parallelism of {degree} is part of a later release; "
+                    "use data parallelism: ddp, zero1, zero2, zero3, fsdp, fsdp2",
+                    name=name,
+                    degree=degree,
+                )
+            )
+
+
+def resolve_strategy(context: Context, default: Default[Strategy], ledger: Ledger) -> Strategy:
+    """The strategy: stated, or of a measured row, or what the framework launches."""
+    stated = context.stated.parallelism.strategy
+    if stated is not None and stated != "auto":
+        return _named(stated, context, ledger)
+    measured = context.measured.strategy
+    if measured is not None:
+        if context.measured.shard_grad_op:
+            ledger.notice(
+                message(
+                    "shard_grad_op",
+                    "FSDP with SHARD_GRAD_OP is counted as ZeRO-2: weights stay whole on each rank",
+                ),
+                "parallelism.strategy",
+            )
+        return measured
+    if context.world_size == 1:
+        return Strategy.SINGLE
+    return ledger.assume("parallelism.strategy", default)
+
+
+def _named(stated: str, context: Context, ledger: Ledger) -> Strategy:
+    names = [strategy.value for strategy in Strategy]
+    key = stated.strip().lower().replace("-", "").replace("_", "")
+    by_key = {name.replace("_", ""): name for name in names}
+    if key not in by_key:
+        ledger.mistake(
+            message("unknown_strategy", "{name!r} is not a strategy", name=stated),
+            "parallelism.strategy",
+            stated,
+            near=difflib.get_close_matches(key, names, n=3, cutoff=0.3) or names[:4],
+        )
+        return Strategy.SINGLE
+    strategy = Strategy(by_key[key])
+    if strategy is Strategy.SINGLE and context.world_size > 1:
+        ledger.mistake(
+            message("single_on_many", "`single` cannot use {n} accelerators", n=context.world_size),
+            "parallelism.strategy",
+            stated,
+            near=("ddp", "zero3", "fsdp"),
+        )
+    return strategy
+
+
+def resolve_offload(context: Context, strategy: Strategy, ledger: Ledger) -> Offload:
+    """What lives in host memory; only sharding engines can put it there."""
+    stated = context.stated.parallelism.offload
+    offloading = Offload.NONE
+    if stated is not None:
+        if stated not in [offload.value for offload in Offload]:
+            ledger.mistake(
+                message("unknown_offload", "{name!r} cannot be offloaded", name=stated),
+                "parallelism.offload",
+                stated,
+                near=tuple(offload.value for offload in Offload),
+            )
+            return Offload.NONE
+        offloading = Offload(stated)
+    if offloading is not Offload.NONE and strategy in (
+        Strategy.SINGLE,
+        Strategy.DDP,
+        Strategy.DEVICE_MAP,
+    ):
+        ledger.mistake(
+            message("offload_needs_sharding", "{s} cannot offload to the host", s=strategy),
+            "parallelism.offload",
+            stated,
+            near=("zero2", "zero3", "fsdp"),
+            how_to_fix=message("offload_fix", "choose a sharding strategy as well"),
+        )
+    if stated is None and context.world_size > 1:
+        reason = message("no_offload", "nothing is offloaded unless asked")
+        ledger.assume("parallelism.offload", by_rule(offloading, reason, "deepspeed, accelerate"))
+    return offloading
+
+
+def resolve_parallelism(
+    context: Context, settings: Settings, stack: Stack, ledger: Ledger
+) -> Parallelism:
+    """Degrees, buckets and thresholds of the engine that runs."""
+    head = settings.head
+    base = Parallelism(
+        strategy=head.strategy,
+        data=1 if head.strategy is Strategy.DEVICE_MAP else context.world_size,
+        shard_group=_shard_group(context, head),
+        offload=head.offload,
+        activation_gather=head.fsdp
+        and stack.gathers_for_checkpointing
+        and settings.gradient_checkpointing is not Checkpointing.NONE,
+    )
+    return _deepspeed(context, base, stack, ledger) if head.deepspeed else base
+
+
+def _shard_group(context: Context, head: Head) -> int | None:
+    if head.strategy is not Strategy.HSDP or context.num_nodes < 1:
+        return None
+    return max(1, context.world_size // context.num_nodes)
+
+
+def _deepspeed(context: Context, base: Parallelism, stack: Stack, ledger: Ledger) -> Parallelism:
+    """DeepSpeed's buckets: HF's "auto" for ZeRO-3, DeepSpeed's own below it."""
+    fact = context.software.fact
+    hidden = context.architecture.hidden_size
+    zero3 = base.strategy is Strategy.ZERO3
+    bucket = fact("deepspeed", "bucket_elements")
+    if stack.reduce_bucket_elements is not None:
+        reduce_bucket, source = stack.reduce_bucket_elements, "the framework's own JSON"
+    elif zero3:
+        reduce_bucket, source = hidden * hidden, _HF_AUTO
+    else:
+        reduce_bucket, source = int(bucket.value), bucket.citation
+    reason = message("bucket", "no JSON is stated, so the usual one is taken")
+    ledger.assume(
+        "parallelism.reduce_bucket_elements",
+        by_rule(reduce_bucket, reason, source, "reduce_bucket_size in the DeepSpeed JSON"),
+    )
+    overlap_row = fact("deepspeed", "overlap_zero3" if zero3 else "overlap")
+    overlap = stack.overlap_communication
+    if overlap is None:
+        overlap = overlap_row.value == "true"
+    ledger.assume(
+        "parallelism.overlap_communication",
+        by_rule(overlap, reason, overlap_row.citation, "overlap_comm in the DeepSpeed JSON"),
+    )
+    return Parallelism(
+        strategy=base.strategy,
+        data=base.data,
+        offload=base.offload,
+        reduce_bucket_elements=reduce_bucket,
+        allgather_bucket_elements=reduce_bucket
+        if stack.reduce_bucket_elements is not None
+        else int(bucket.value),
+        overlap_communication=overlap,
+        max_live_parameters=int(fact("deepspeed", "max_live_parameters").value),
+        persistence_threshold=10 * hidden
+        if zero3
+        else int(fact("deepspeed", "persistence_threshold").value),
+        activation_gather=zero3 and base.activation_gather,
+    )

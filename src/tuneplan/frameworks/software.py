@@ -1,0 +1,87 @@
+"""Which versions of which libraries a job runs on, blanks filled from dates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from tuneplan.frameworks.context import Software
+from tuneplan.frameworks.framework import Framework
+from tuneplan.frameworks.ledger import Ledger, by_rule
+from tuneplan.frameworks.registry import split_name
+from tuneplan.frameworks.versions import (
+    AS_OF,
+    library_name,
+    newest_release,
+    read_date,
+    read_software,
+    read_version,
+    release_date,
+)
+from tuneplan.language import message
+from tuneplan.spec.stated import StatedRecipe
+
+_TABLE = "frameworks/data/releases.csv"
+
+
+def resolve_software(stated: StatedRecipe, framework: Framework, ledger: Ledger) -> Software:
+    """Versions as stated; the others the newest of the job's day, each an assumption.
+
+    The job's day is, in this order: the stated date; the day of the framework's stated version;
+    the newest day among the stated libraries; today's table.
+    """
+    own = stated.framework_version or split_name(stated.framework or "")[1] or ""
+    given = _stated_versions(stated, framework, own)
+    day, dated = _day(stated, framework, own, given)
+    versions = dict(given)
+    wanted = ((framework.library,) if framework.library else ()) + framework.libraries
+    for library in wanted:
+        if library in versions:
+            continue
+        release = newest_release(library, on=day)
+        if release is None:
+            continue
+        reason = (
+            message("newest_then", "the newest release on {day}", day=day)
+            if dated
+            else message("newest_known", "the newest release known on {day}", day=day)
+        )
+        versions[library] = ledger.assume(
+            f"software.{library}", by_rule(release.version, reason, _TABLE)
+        )
+    version = versions.get(framework.library, "") if framework.library else ""
+    if not version and not read_software(own):
+        version = own
+    return Software(
+        framework=framework.name,
+        version=version,
+        versions=MappingProxyType(versions),
+        date=day,
+    )
+
+
+def _stated_versions(stated: StatedRecipe, framework: Framework, own: str) -> Mapping[str, str]:
+    found = dict(read_software(own))
+    found.update({library_name(name): text for name, text in stated.software.items() if text})
+    if framework.library and framework.library not in found:
+        numbered = read_version(own) is not None and ";" not in own and not read_software(own)
+        commit = release_date(framework.library, own) if own else None
+        if numbered or commit is not None:
+            found[framework.library] = own
+    return found
+
+
+def _day(
+    stated: StatedRecipe, framework: Framework, own: str, given: Mapping[str, str]
+) -> tuple[str, bool]:
+    """The day whose software fills the blanks, and whether anything but today says so."""
+    if (day := read_date(stated.date)) is not None:
+        return day, True
+    if framework.library in given:
+        day = release_date(framework.library, given[framework.library])
+        if day is not None:
+            return day, True
+    if (day := read_date(own)) is not None:
+        return day, True
+    days = [d for name, text in given.items() if (d := release_date(name, text)) is not None]
+    return (max(days), True) if days else (AS_OF, False)

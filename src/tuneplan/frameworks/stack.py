@@ -1,0 +1,79 @@
+"""What a framework makes of the settings: the behaviour that no job key names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from tuneplan.frameworks.ledger import Default
+from tuneplan.spec.recipe import DType, Kernels, Loss
+
+
+class KbitPreparation(StrEnum):
+    """What happens to the unquantised weights of a quantised base before training."""
+
+    NONE = "none"
+    ALL = "all to fp32"  # peft prepare_model_for_kbit_training
+    ALL_THEN_BF16 = "all to fp32, then embeddings and head back to bf16"  # TRL 0.7.5 to 0.24
+    NORMS = "norms to fp32"  # TRL 0.25, LLaMA-Factory's upcast_layernorm
+
+
+class FsdpUpcast(StrEnum):
+    """What accelerate turns into fp32 when it shards under mixed precision."""
+
+    NONE = "none"
+    TRAINABLE = "trainable"
+    ALL = "all"
+
+
+class Loop(StrEnum):
+    """Whose training loop runs."""
+
+    ACCELERATE = "accelerate"  # Hugging Face Trainer and its children
+    FABRIC = "fabric"
+    PLAIN = "plain"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """Behaviour of one framework version for one set of settings.
+
+    Attributes:
+        adapter_dtype: Before what DeepSpeed or FSDP make of it.
+        trains_in_fp32: Trained weights (not adapters) are cast to fp32 after loading.
+        half_forces_weights: The engine turns every weight to the compute dtype and keeps fp32
+            masters (DeepSpeed).
+        expand_key_value: The model code repeats keys and values whatever the kernel takes.
+        attention: Implementation as the model code understands it, where it is not the job's.
+        adapter_sharded: False where the framework keeps the adapters whole on every rank.
+        adapter_cast: None = as PEFT does.
+        keeps_outputs: The loop holds the logits while the next forward runs.
+        gathers_for_checkpointing: Checkpointing outside the FSDP unit gathers once more.
+        accumulates_unsharded: Gradients stay unsharded between micro-batches under FSDP.
+        native_checkpoints: Whether norms compute in fp32 from a half input.
+    """
+
+    kbit: Default[KbitPreparation]
+    adapter_dtype: Default[DType]
+    loss: Default[Loss]
+    loop: Loop = Loop.ACCELERATE
+    autocast: bool = True
+    trains_in_fp32: Default[bool] | None = None
+    fsdp_upcast: Default[FsdpUpcast] | None = None
+    kernels: Kernels = field(default_factory=Kernels)
+    kernels_source: str = ""
+    expand_key_value: bool = False
+    adapter_sharded: bool = True
+    adapter_cast: bool | None = None
+    keeps_outputs: bool = False
+    gathers_for_checkpointing: bool = True
+    accumulates_unsharded: bool = True
+    optimizer_in_backward: bool = False
+    dequantized_dtype: Default[DType] | None = None
+    quantizes_head: bool = False
+    quantizes_experts: Default[bool] | None = None
+    keeps_inputs: Default[bool] | None = None
+    fp32_norm_math: bool = True
+    trains_vision: bool = False
+    overlap_communication: bool | None = None
+    reduce_bucket_elements: int | None = None

@@ -1,0 +1,69 @@
+"""Hugging Face's plain ``Trainer`` with PEFT and bitsandbytes, and its choice of strategy."""
+
+from __future__ import annotations
+
+from tuneplan.frameworks.context import Context
+from tuneplan.frameworks.framework import Framework
+from tuneplan.frameworks.hugging_face import hugging_face_defaults, hugging_face_stack
+from tuneplan.frameworks.ledger import Default, by_rule
+from tuneplan.language import message
+from tuneplan.spec.parallelism import Strategy
+from tuneplan.spec.recipe import Method
+
+
+def method_by_section(context: Context, otherwise: Method, source: str) -> Default[Method]:
+    """The method that the other sections imply; ``otherwise`` where they say nothing."""
+    stated = context.stated
+    adapter = any(
+        getattr(stated.adapter, name) is not None for name in ("r", "lora_alpha", "target_modules")
+    )
+    quantized = stated.quantization.bits is not None or stated.quantization.type is not None
+    if quantized:
+        gptq = stated.quantization.type == "gptq"
+        reason = message("method_by_quantization", "the base is quantised")
+        return by_rule(Method.GPTQ_LORA if gptq else Method.QLORA, reason, "section quantization")
+    if adapter:
+        reason = message("method_by_adapter", "an adapter is described")
+        return by_rule(Method.LORA, reason, "section adapter")
+    reason = message("method_default", "what the framework trains when nothing is said")
+    return by_rule(otherwise, reason, source)
+
+
+def full_by_default(context: Context) -> Default[Method]:
+    """Without a PEFT configuration a Trainer trains every weight."""
+    return method_by_section(context, Method.FULL, "transformers trainer.py")
+
+
+def ddp_by_default(context: Context, method: Method) -> Default[Strategy]:
+    """Several cards: ``accelerate launch`` and ``torchrun`` wrap the model in DDP."""
+    del context, method
+    reason = message("strategy_ddp", "launchers wrap the model in DDP unless told otherwise")
+    return by_rule(Strategy.DDP, reason, "accelerate commands/launch.py: multi_gpu")
+
+
+TRANSFORMERS = Framework(
+    name="transformers",
+    aliases=(
+        "hf",
+        "hf trainer",
+        "huggingface",
+        "hugging face",
+        "trainer",
+        "transformers trainer + peft",
+        "transformers trainer",
+        "hf trainer + deepspeed",
+        "hf trainer + peft + fsdp",
+        "transformers + fa2",
+        "transformers + accelerate fsdp",
+        "accelerate",
+        "peft + accelerate",
+        "accelerate (run_clm_no_trainer)",
+        "accelerate fsdp (aligned mode)",
+        "accelerate deepspeed",
+    ),
+    library="transformers",
+    method=full_by_default,
+    strategy=ddp_by_default,
+    defaults=hugging_face_defaults,
+    stack=hugging_face_stack,
+)

@@ -1,0 +1,150 @@
+"""Releases of the libraries by date, and versions as people write them."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+from types import MappingProxyType
+from typing import Final
+
+from packaging.version import InvalidVersion, Version
+
+AS_OF: Final = "2026-11-30"
+_OTHER_NAMES: Final = {
+    "bnb": "bitsandbytes",
+    "lit-gpt": "litgpt",
+    "llama-factory": "llamafactory",
+    "swift": "ms-swift",
+    "pytorch": "torch",
+}
+_DOTTED: Final = re.compile(r"v?(\d+(?:\.\d+)+(?:[.\-+]?[A-Za-z][\w.]*)?(?:\+\w+)?)")
+_DATE: Final = re.compile(r"\b(20\d\d)-(\d\d)(?:-(\d\d))?\b")
+_MONTH_NAMES: Final = (
+    "jan",
+    "feb",
+    "mar",
+    "apr",
+    "may",
+    "jun",
+    "jul",
+    "aug",
+    "sep",
+    "oct",
+    "nov",
+    "dec",
+)
+_NAMED_MONTH: Final = re.compile(
+    r"\b(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*[ -]+(20\d\d)", re.IGNORECASE
+)
+_COMMIT: Final = re.compile(r"\b([0-9a-f]{7,8})[0-9a-f]{0,32}\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """One release (or a commit that a published run names) and its day."""
+
+    library: str
+    version: str
+    date: str
+    source: str
+
+
+@lru_cache(maxsize=1)
+def releases() -> Mapping[str, tuple[Release, ...]]:
+    """Every known release by library, oldest first (``data/releases.csv``)."""
+    table: dict[str, list[Release]] = {}
+    text = resources.files("tuneplan.frameworks").joinpath("data/releases.csv").read_text("utf-8")
+    for row in csv.DictReader(text.splitlines()):
+        release = Release(row["library"], row["version"], row["date"], row["source"])
+        table.setdefault(release.library, []).append(release)
+    return MappingProxyType({library: tuple(rows) for library, rows in table.items()})
+
+
+def library_name(name: str) -> str:
+    """The name under which a library stands in the tables (``bnb`` is ``bitsandbytes``)."""
+    key = name.strip().lower().replace("_", "-")
+    return _OTHER_NAMES.get(key, key)
+
+
+@lru_cache(maxsize=4096)
+def read_version(text: str | None) -> Version | None:
+    """The version in a messy string, development and pre-release marks taken off.
+
+    ``5.0.0.dev0`` is the code that became 5.0.0 and counts as it; ``v0.4 era`` reads as 0.4;
+    a commit or a bare word has no version (None).
+    """
+    if not text:
+        return None
+    match = _DOTTED.search(text)
+    if match is None:
+        return None
+    try:
+        version = Version(match[1])
+    except InvalidVersion:
+        digits = re.match(r"\d+(?:\.\d+)+", match[1])
+        version = Version(digits[0]) if digits else Version("0")
+    return Version(version.base_version)
+
+
+def read_date(text: str | None) -> str | None:
+    """An ISO day in a string: ``2024-03-18``, ``2024-03`` (its last day), ``Feb-Mar 2024``."""
+    if not text:
+        return None
+    match = _DATE.search(text)
+    if match is not None:
+        return f"{match[1]}-{match[2]}-{match[3] or '28'}"
+    named = _NAMED_MONTH.search(text)
+    if named is not None:
+        month = _MONTH_NAMES.index(named[1].lower()) + 1
+        return f"{named[2]}-{month:02d}-28"
+    return None
+
+
+def read_software(text: str) -> Mapping[str, str]:
+    """Library versions in a string such as ``torch 2.4.1; transformers 4.45.2; bnb 0.43.3``."""
+    found: dict[str, str] = {}
+    for part in re.split(r"[;,]", text):
+        match = re.match(r"\s*([A-Za-z][\w\-]*)[\s=]+(v?\d[\w.+]*)\s*$", part)
+        if match is not None and library_name(match[1]) in releases():
+            found[library_name(match[1])] = match[2]
+    return MappingProxyType(found)
+
+
+def newest_release(library: str, *, on: str = AS_OF) -> Release | None:
+    """The newest release on a day; the oldest known where the day lies before all."""
+    rows = [row for row in releases().get(library, ()) if read_version(row.version) is not None]
+    if not rows:
+        return None
+    known = [row for row in rows if row.date <= on] or rows[:1]
+    return max(known, key=lambda row: read_version(row.version) or Version("0"))
+
+
+def release_date(library: str, version: str) -> str | None:
+    """The day of a version: of the release itself, else of the newest release below it.
+
+    A commit hash is looked up among the commits that published runs name. Date-like versions
+    (unsloth's ``2025.8.4``) name their own month.
+    """
+    wanted = read_version(version)
+    if wanted is None:
+        return _commit_date(library, version) or read_date(version)
+    if wanted.major >= 2000:
+        return f"{wanted.major}-{max(wanted.minor, 1):02d}-28"
+    below = [
+        (numbered, row.date)
+        for row in releases().get(library, ())
+        if (numbered := read_version(row.version)) is not None and numbered <= wanted
+    ]
+    return max(below)[1] if below else None
+
+
+def _commit_date(library: str, text: str) -> str | None:
+    hashes = {match[1][:7] for match in _COMMIT.finditer(text)}
+    for row in releases().get(library, ()):
+        if read_version(row.version) is None and row.version[:7] in hashes:
+            return row.date
+    return None
