@@ -70,6 +70,7 @@ class LengthFacts:
     """Length of a sequence in tokens, before truncation."""
 
     mean: float
+    min: int
     quantiles: Mapping[float, float]
     max: int
     histogram: tuple[Bin, ...]

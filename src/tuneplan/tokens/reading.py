@@ -165,7 +165,10 @@ def _bad(path: str, line: int, text: Message) -> BadRow:
 
 def _syntax(problem: str, column: int) -> Message:
     return message(
-        "json_syntax", "not JSON: {problem} at column {column}", problem=problem, column=column
+        "json_syntax",
+        "not JSON at column {column}: {problem}",
+        problem=problem.removesuffix(" at"),
+        column=column,
     )
 
 

@@ -225,16 +225,21 @@ class _Reader:
         if kind is Any:
             return value
         if kind is bool or kind is str:
-            return value if isinstance(value, kind) else self._wrong(value, where, _WORDS[kind])
+            if not isinstance(value, kind):
+                self._wrong(value, where, _WORDS[kind])
+            return value
         if isinstance(kind, type) and issubclass(kind, StrEnum):
-            known = [one.value for one in kind]
-            return kind(value) if value in known else self._wrong(value, where, ", ".join(known))
+            if value in list(kind):
+                return kind(value)
+            self._wrong(value, where, ", ".join(one.value for one in kind))
+            return None
         types = (int, float) if kind is float else int
         if isinstance(value, types) and not isinstance(value, bool) and value >= 0:
             return kind(value)
         return self._wrong(value, where, _WORDS[kind])
 
-    def _wrong(self, value: Any, where: str, wanted: str) -> None:
+    def _wrong(self, value: Any, where: str, wanted: str) -> Any:
+        """Enter a mistake; the None that comes back is never used, as the reading fails."""
         self._mistake(
             message(
                 "profile_key",

@@ -12,7 +12,13 @@ from typing import Final
 
 from tuneplan.language import Message, message
 from tuneplan.spec.answer import Assumption, Basis, Estimate, Notice
-from tuneplan.tokens.encoders import APPROXIMATE_SOURCE, APPROXIMATE_SPREAD_FRACTION, Rendered
+from tuneplan.tokens.encoders import (
+    APPROXIMATE_FACTORS,
+    APPROXIMATE_SOURCE,
+    CHARACTERS_PER_TOKEN,
+    DENSE_CHARACTERS_PER_TOKEN,
+    Rendered,
+)
 from tuneplan.tokens.lengths import (
     COVERED_FRACTION,
     QUANTILES,
@@ -113,6 +119,7 @@ def summarise(
         tokens=_token_totals(counts, totals, approximate=tokenizer.approximate),
         length=LengthFacts(
             mean=num_tokens(counts) / num_sequences(counts),
+            min=counts[0][0],
             quantiles=MappingProxyType(quantiles),
             max=counts[-1][0],
             histogram=tuple(
@@ -140,11 +147,11 @@ def summarise(
 
 def _token_totals(counts: LengthCounts, totals: Totals, *, approximate: bool) -> TokenTotals:
     def total(number: int) -> Estimate:
-        spread = APPROXIMATE_SPREAD_FRACTION if approximate else 0.0
+        low, high = APPROXIMATE_FACTORS if approximate else (1.0, 1.0)
         return Estimate(
-            low=number * (1 - spread),
+            low=number * low,
             likely=float(number),
-            high=number * (1 + spread),
+            high=number * high,
             basis=Basis.ASSUMED if approximate else Basis.MEASURED,
         )
 
@@ -220,9 +227,12 @@ def _assumptions(
                 value="approximate",
                 reason=message(
                     "characters_per_token",
-                    "asked for: characters are counted, not tokens; the total is good to "
-                    "{spread:.0%} for English, Chinese and code",
-                    spread=APPROXIMATE_SPREAD_FRACTION,
+                    "asked for: characters are counted, not tokens ({dense} a token in Chinese, "
+                    "{other} elsewhere); the truth was {low} to {high} times as much",
+                    dense=DENSE_CHARACTERS_PER_TOKEN,
+                    other=CHARACTERS_PER_TOKEN,
+                    low=APPROXIMATE_FACTORS[0],
+                    high=APPROXIMATE_FACTORS[1],
                 ),
                 source=APPROXIMATE_SOURCE,
                 how_to_set="--tokenizer FOLDER",

@@ -1,0 +1,234 @@
+"""The profile of a data set as text for a terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tuneplan.language import say
+from tuneplan.units import format_count, format_gb
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from tuneplan.spec.answer import Estimate
+    from tuneplan.tokens.profile import DataProfile
+
+_EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
+_SHOWN_BAD_ROWS: Final = 10
+
+
+def render_profile(profile: DataProfile, *, width: int = 80, colors: bool = False) -> str:
+    """Text of at most ``width`` columns: totals, lengths, what each length does, what is wrong."""
+    from rich.console import Console
+
+    console = Console(
+        width=width,
+        force_terminal=colors,
+        no_color=not colors,
+        color_system="auto" if colors else None,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        legacy_windows=False,
+    )
+    with console.capture() as captured:
+        for part in _parts(profile, width):
+            console.print(part)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n"
+
+
+def _parts(profile: DataProfile, width: int) -> list[RenderableType]:
+    parts: list[RenderableType] = [_totals(profile), "", _heading(say("Length in tokens"))]
+    parts += [_quantiles(profile), ""]
+    parts += [_histogram(profile, width), "", _heading(say("What max_length does"))]
+    parts += [_at_max_length(profile), ""]
+    parts.append(
+        say(
+            "Recommended max_length: {length} ({reason}).",
+            length=format_count(profile.recommended.max_length),
+            reason=profile.recommended.reason,
+        )
+    )
+    parts += [
+        say("  or {length}: {reason}", length=format_count(one.max_length), reason=one.reason)
+        for one in profile.recommended.alternatives
+    ]
+    parts += _bad_rows(profile) + _notices(profile) + _assumptions(profile)
+    return parts
+
+
+def _heading(text: str) -> RenderableType:
+    from rich.text import Text
+
+    return Text(text, style="bold")
+
+
+def _grid() -> Table:
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    return table
+
+
+def _totals(profile: DataProfile) -> Table:
+    table = _grid()
+    for file in profile.files:
+        rows = say(
+            "{good} rows, {bad} bad, {blank} blank lines; {format}, {shape}, {size}",
+            good=format_count(file.rows_ok),
+            bad=format_count(file.rows_bad),
+            blank=format_count(file.blank_lines),
+            format=file.format,
+            shape=" + ".join(file.columns) or file.shape or say("unknown layout"),
+            size=format_gb(file.size_bytes),
+        )
+        table.add_row(_shortened(file.path), rows)
+    table.add_row(say("Tokenizer"), f"{profile.tokenizer.name} ({profile.tokenizer.source})")
+    table.add_row(say("Samples"), _samples(profile))
+    table.add_row(say("Tokens"), _tokens(profile.tokens.all))
+    table.add_row(
+        say("Tokens learned"),
+        say(
+            "{tokens} ({share:.1%} of all)",
+            tokens=_tokens(profile.tokens.trained),
+            share=profile.tokens.trained.likely / max(1.0, profile.tokens.all.likely),
+        ),
+    )
+    table.add_row(
+        say("On disk"),
+        say(
+            "{raw} as files, {tokens} as tokens",
+            raw=format_gb(profile.storage.raw_bytes),
+            tokens=format_gb(profile.storage.tokenised_bytes),
+        ),
+    )
+    if profile.tokens_per_s:
+        rate = say("{rate} tokens/s", rate=format_count(round(profile.tokens_per_s, -3)))
+        table.add_row(say("Counted at"), rate)
+    return table
+
+
+def _samples(profile: DataProfile) -> str:
+    text = say(
+        "{count} ({duplicates} duplicates, {empty} with nothing to learn)",
+        count=format_count(profile.num_samples),
+        duplicates=format_count(profile.duplicates),
+        empty=format_count(profile.empty),
+    )
+    if profile.sequences_per_sample == 1:
+        return text
+    pairs = say("preference pairs: each is two sequences, and lengths are those of sequences")
+    return f"{text}; {pairs}"
+
+
+def _tokens(estimate: Estimate) -> str:
+    if estimate.low == estimate.high:
+        return format_count(estimate.likely)
+    return say(
+        "{likely} (between {low} and {high})",
+        likely=format_count(estimate.likely),
+        low=format_count(estimate.low),
+        high=format_count(estimate.high),
+    )
+
+
+def _shortened(path: str, width: int = 26) -> str:
+    return path if len(path) <= width else "…" + path[-(width - 1) :]
+
+
+def _table(*heads: str) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False)
+    for head in heads:
+        table.add_column(head, justify="right")
+    return table
+
+
+def _quantiles(profile: DataProfile) -> Table:
+    heads = [say("mean"), say("min")]
+    values = [profile.length.mean, float(profile.length.min)]
+    for quantile, length in profile.length.quantiles.items():
+        heads.append(f"P{quantile * 100:.0f}")
+        values.append(length)
+    table = _table(*heads, say("max"))
+    table.add_row(*map(format_count, values), format_count(profile.length.max))
+    return table
+
+
+def _histogram(profile: DataProfile, width: int) -> Table:
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 1))
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(no_wrap=True)
+    most = max(one.count for one in profile.length.histogram)
+    room = max(8, width - 34)
+    for one in profile.length.histogram:
+        span = f"{format_count(one.low)} - {format_count(one.high - 1)}"
+        table.add_row(span, format_count(one.count), bar(one.count / most, room))
+    return table
+
+
+def bar(fraction: float, width: int) -> str:
+    """A bar of block characters, exact to an eighth of a column; never empty above zero."""
+    eighths = round(fraction * width * 8)
+    if fraction > 0:
+        eighths = max(1, eighths)
+    full, rest = divmod(eighths, 8)
+    return "█" * full + (_EIGHTHS[rest] if rest else "")
+
+
+def _at_max_length(profile: DataProfile) -> Table:
+    table = _table(
+        say("max_length"),
+        say("cut\nsamples"),
+        say("cut\ntokens"),
+        say("packed\nbest fit"),
+        say("packed\nwrapped"),
+        say("padding\nlongest"),
+        say("padding\ngrouped"),
+        say("padding\nfixed"),
+    )
+    for one in profile.at_max_length:
+        table.add_row(
+            format_count(one.max_length),
+            f"{one.truncated_samples_fraction:.1%}",
+            f"{one.truncated_tokens_fraction:.1%}",
+            f"{one.packed_efficiency['best_fit_decreasing']:.1%}",
+            f"{one.packed_efficiency['wrapped']:.1%}",
+            f"{one.padding_fraction['longest']:.1%}",
+            f"{one.padding_fraction['grouped']:.1%}",
+            f"{one.padding_fraction['max_length']:.1%}",
+        )
+    return table
+
+
+def _bad_rows(profile: DataProfile) -> list[RenderableType]:
+    if not profile.rows_bad:
+        return []
+    head = say("Bad rows: {count}, left out of every figure", count=format_count(profile.rows_bad))
+    table = _grid()
+    for row in profile.bad_rows[:_SHOWN_BAD_ROWS]:
+        table.add_row(f"{_shortened(row.path)}:{row.line}", str(row.message))
+    more = profile.rows_bad - min(profile.rows_bad, _SHOWN_BAD_ROWS, len(profile.bad_rows))
+    if more:
+        table.add_row("…", say("{more} more", more=format_count(more)))
+    return ["", _heading(head), table]
+
+
+def _notices(profile: DataProfile) -> list[RenderableType]:
+    return [say("Note: {text}", text=one.message) for one in profile.notices]
+
+
+def _assumptions(profile: DataProfile) -> list[RenderableType]:
+    if not profile.assumptions:
+        return []
+    table = _grid()
+    for one in profile.assumptions:
+        table.add_row(one.name, say("{value}: {reason}", value=one.value, reason=one.reason))
+    return ["", _heading(say("Assumed")), table]
