@@ -178,9 +178,7 @@ def qwen(fields: Fields) -> ModelArchitecture:
         groups=uniform_layers(layer, fields.count("num_hidden_layers"), prefix="transformer.h"),
         outer=(norm("transformer.ln_f", hidden_size),),
         head=linear("lm_head", vocab_size, hidden_size),
-        max_position_embeddings=fields.count(
-            "max_position_embeddings", "seq_length", default=8192
-        ),
+        max_position_embeddings=fields.count("max_position_embeddings", "seq_length", default=8192),
     )
 
 
@@ -213,7 +211,9 @@ def chatglm(fields: Fields) -> ModelArchitecture:
                     hidden_size,
                     bias=bias,
                 ),
-                linear("mlp.dense_4h_to_h", hidden_size, fields.count("ffn_hidden_size"), bias=bias),
+                linear(
+                    "mlp.dense_4h_to_h", hidden_size, fields.count("ffn_hidden_size"), bias=bias
+                ),
             ),
             intermediate_size=fields.count("ffn_hidden_size"),
             gated=True,
@@ -227,9 +227,7 @@ def chatglm(fields: Fields) -> ModelArchitecture:
         model_type="chatglm",
         hidden_size=hidden_size,
         vocab_size=vocab_size,
-        embeddings=(
-            embedding("transformer.embedding.word_embeddings", vocab_size, hidden_size),
-        ),
+        embeddings=(embedding("transformer.embedding.word_embeddings", vocab_size, hidden_size),),
         groups=uniform_layers(
             layer,
             fields.count("num_layers", "num_hidden_layers"),
@@ -237,9 +235,7 @@ def chatglm(fields: Fields) -> ModelArchitecture:
         ),
         outer=(norm("transformer.encoder.final_layernorm", hidden_size),),
         head=linear("transformer.output_layer", vocab_size, hidden_size),
-        max_position_embeddings=fields.count(
-            "seq_length", "max_position_embeddings", default=8192
-        ),
+        max_position_embeddings=fields.count("seq_length", "max_position_embeddings", default=8192),
     )
 
 

@@ -141,8 +141,9 @@ def _delta_model(
         fields,
         model_type=model_type,
         hidden_size=heads.hidden_size,
-        groups=group_layers(_full_layers(fields, num_layers, interval=4), make,
-                            prefix=f"{root}.layers"),
+        groups=group_layers(
+            _full_layers(fields, num_layers, interval=4), make, prefix=f"{root}.layers"
+        ),
         root=root,
     )
 
@@ -163,9 +164,7 @@ def _gated_delta(fields: Fields, hidden_size: int, *, fused: bool) -> Recurrence
     key_dim = fields.count("linear_key_head_dim")
     value_dim = fields.count("linear_value_head_dim")
     kernel = fields.count("linear_conv_kernel_dim", default=4)
-    fields.must_divide(
-        "linear_num_key_heads", key_heads, "linear_num_value_heads", value_heads
-    )
+    fields.must_divide("linear_num_key_heads", key_heads, "linear_num_value_heads", value_heads)
     key_size, value_size = key_heads * key_dim, value_heads * value_dim
     channels = 2 * key_size + value_size
     return Recurrence(

@@ -126,9 +126,7 @@ def grouped_attention(
         heads.key_value_size,
     )
     weights = [
-        linear(
-            f"{prefix}.q_proj", query_size * (2 if output_gate else 1), hidden_size, bias=bias
-        ),
+        linear(f"{prefix}.q_proj", query_size * (2 if output_gate else 1), hidden_size, bias=bias),
         linear(f"{prefix}.k_proj", key_value_size, hidden_size, bias=bias),
         linear(f"{prefix}.v_proj", key_value_size, hidden_size, bias=bias),
         linear(f"{prefix}.{output_name}", hidden_size, query_size, bias=output_bias),
@@ -273,6 +271,7 @@ def language_model(
     tied_by_default: bool = False,
     head_bias: bool = False,
     token_embedding: str | None = None,
+    more_outer: tuple[Weight, ...] = (),
     **settings: Any,
 ) -> ModelArchitecture:
     """A decoder with Llama's outer names: ``embed_tokens``, ``norm``, ``lm_head``.
@@ -287,11 +286,9 @@ def language_model(
         model_type=model_type,
         hidden_size=hidden_size,
         vocab_size=vocab_size,
-        embeddings=(
-            embedding(token_embedding or f"{root}.embed_tokens", vocab_size, hidden_size),
-        ),
+        embeddings=(embedding(token_embedding or f"{root}.embed_tokens", vocab_size, hidden_size),),
         groups=groups,
-        outer=(final_norm or norm(f"{root}.norm", hidden_size),),
+        outer=(final_norm or norm(f"{root}.norm", hidden_size), *more_outer),
         head=None if tied else linear("lm_head", vocab_size, hidden_size, bias=head_bias),
         max_position_embeddings=fields.count("max_position_embeddings", default=2048),
         **settings,

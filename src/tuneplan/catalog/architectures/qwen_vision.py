@@ -197,9 +197,7 @@ def _fused_vision_attention(
     )
 
 
-def _patches(
-    vision: Fields, hidden_size: int, patch: int, temporal: int, *, bias: bool
-) -> Weight:
+def _patches(vision: Fields, hidden_size: int, patch: int, temporal: int, *, bias: bool) -> Weight:
     channels = vision.count("in_channels", "in_chans", default=3)
     return convolution(
         f"{_ROOT}.patch_embed.proj", hidden_size, channels, temporal, patch, patch, bias=bias
