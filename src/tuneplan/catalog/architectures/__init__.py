@@ -28,11 +28,15 @@ BUILDERS: Final[Mapping[str, str]] = {
     "deepseek_v2": "latent",
     "deepseek_v3": "latent",
     "deepseek_v32": "latent",
+    "deepseek_v4": "deepseek_v4",
     "falcon": "alibi",
     "gemma": "gemma",
     "gemma2": "gemma",
     "gemma3": "gemma",
     "gemma3_text": "gemma",
+    "gemma3n_text": "gemma_elastic",
+    "gemma4": "gemma_elastic",
+    "gemma4_text": "gemma_elastic",
     "glm": "fused",
     "glm4": "fused",
     "glm4_moe": "mixtures",
@@ -76,6 +80,7 @@ BUILDERS: Final[Mapping[str, str]] = {
     "qwen3_vl_moe": "qwen_vision",
     "smollm3": "llama",
     "starcoder2": "classic",
+    "yuan": "yuan",
 }
 
 

@@ -209,7 +209,7 @@ def bloom(fields: Fields) -> ModelArchitecture:
         num_layers=fields.count("n_layer", "num_hidden_layers"),
         prefix="transformer.h",
         token_embedding="transformer.word_embeddings",  # noqa: S106
-        more_outer=(norm("transformer.word_embeddings_layernorm", hidden_size, bias=True),),
+        more_embeddings=(norm("transformer.word_embeddings_layernorm", hidden_size, bias=True),),
         final_norm="transformer.ln_f",
         max_position_embeddings=fields.count("max_position_embeddings", "seq_length", default=2048),
     )

@@ -128,13 +128,15 @@ def _latent_model(fields: Fields, style: _Style) -> ModelArchitecture:
             prefix="mlp.shared_experts",
         ),
     )
-    attention = _latent_attention(fields, hidden_size, indexed=style.indexed)
     dense = gated_feed_forward(hidden_size, fields.count("intermediate_size"))
 
-    def make(is_sparse: bool) -> Layer:  # noqa: FBT001
+    def make(kind: tuple[bool, bool]) -> Layer:
+        is_sparse, has_indexer = kind
         return Layer(
             class_name=style.class_name,
-            mixer=attention,
+            mixer=_latent_attention(
+                fields, hidden_size, sparse=style.indexed, has_indexer=has_indexer
+            ),
             feed_forward=mixture if is_sparse else dense,
             norms=(
                 norm("input_layernorm", hidden_size),
@@ -146,8 +148,23 @@ def _latent_model(fields: Fields, style: _Style) -> ModelArchitecture:
         fields,
         model_type=style.model_type,
         hidden_size=hidden_size,
-        groups=group_layers([position >= first for position in range(num_layers)], make),
+        groups=group_layers(
+            [(n >= first, indexed) for n, indexed in enumerate(_indexers(fields, style))], make
+        ),
     )
+
+
+def _indexers(fields: Fields, style: _Style) -> list[bool]:
+    """For each layer whether it has an indexer of its own (GLM-5.2: others reuse its choice)."""
+    num_layers = fields.count("num_hidden_layers")
+    if not style.indexed:
+        return [False] * num_layers
+    stated = fields.words("indexer_types", length=num_layers)
+    if stated is not None:
+        return [word == "full" for word in stated]
+    every = fields.derived_count("index_topk_freq", otherwise=1)
+    offset = fields.derived_count("index_skip_topk_offset", otherwise=2)
+    return [max(n - offset + 1, 0) % every == 0 for n in range(num_layers)]
 
 
 def _first_dense(fields: Fields, style: _Style) -> int:
@@ -162,7 +179,9 @@ def _first_dense(fields: Fields, style: _Style) -> int:
     return style.first_dense
 
 
-def _latent_attention(fields: Fields, hidden_size: int, *, indexed: bool) -> Attention:
+def _latent_attention(
+    fields: Fields, hidden_size: int, *, sparse: bool, has_indexer: bool
+) -> Attention:
     """Projections down to the latents and up from them; without ``q_lora_rank`` one for q."""
     num_heads = fields.count("num_attention_heads")
     latent = LatentAttention(
@@ -186,7 +205,7 @@ def _latent_attention(fields: Fields, hidden_size: int, *, indexed: bool) -> Att
         linear("self_attn.kv_b_proj", num_heads * (latent.qk_nope_head_dim + v_head_dim), kv_rank),
         linear("self_attn.o_proj", hidden_size, num_heads * v_head_dim, bias=bias),
         norm("self_attn.kv_a_layernorm", kv_rank),
-        *(_indexer(fields, hidden_size, latent) if indexed else ()),
+        *(_indexer(fields, hidden_size, latent) if has_indexer else ()),
     )
     return Attention(
         weights=weights,
@@ -194,8 +213,8 @@ def _latent_attention(fields: Fields, hidden_size: int, *, indexed: bool) -> Att
         num_key_value_heads=num_heads,
         head_dim=head_dim,
         v_head_dim=v_head_dim,
-        kind=AttentionKind.SPARSE if indexed else AttentionKind.FULL,
-        window=fields.count("index_topk") if indexed else None,
+        kind=AttentionKind.SPARSE if sparse else AttentionKind.FULL,
+        window=fields.count("index_topk") if sparse else None,
         latent=latent,
     )
 

@@ -35,7 +35,9 @@ def nemotron_h(fields: Fields) -> ModelArchitecture:
     Each layer holds one of them behind one norm.
     """
     hidden_size = fields.count("hidden_size")
-    num_layers = fields.count("num_hidden_layers")
+    num_layers = fields.derived_count(
+        "num_hidden_layers", otherwise=len(fields.config.get("layers_block_type") or ())
+    )
     pattern = _nemotron_pattern(fields, num_layers)
     parts: dict[str, Callable[[], Layer]] = {
         "M": lambda: _nemotron_layer(hidden_size, mixer=_mamba2(fields, hidden_size)),
@@ -65,7 +67,7 @@ def _nemotron_pattern(fields: Fields, num_layers: int) -> str:
         pattern = "".join(words.get(word, "?") for word in stated)
     else:
         pattern = fields.text("hybrid_override_pattern", default="")
-    if len(pattern) != num_layers or set(pattern) - set("M*E-"):
+    if not pattern or len(pattern) != num_layers or set(pattern) - set("M*E-"):
         fields.impossible(
             "hybrid_override_pattern", pattern, f"one of M * E - for each of {num_layers} layers"
         )

@@ -271,6 +271,7 @@ def language_model(
     tied_by_default: bool = False,
     head_bias: bool = False,
     token_embedding: str | None = None,
+    more_outer: tuple[Weight, ...] = (),
     **settings: Any,
 ) -> ModelArchitecture:
     """A decoder with Llama's outer names: ``embed_tokens``, ``norm``, ``lm_head``.
@@ -287,7 +288,7 @@ def language_model(
         vocab_size=vocab_size,
         embeddings=(embedding(token_embedding or f"{root}.embed_tokens", vocab_size, hidden_size),),
         groups=groups,
-        outer=(final_norm or norm(f"{root}.norm", hidden_size),),
+        outer=(final_norm or norm(f"{root}.norm", hidden_size), *more_outer),
         head=None if tied else linear("lm_head", vocab_size, hidden_size, bias=head_bias),
         max_position_embeddings=fields.count("max_position_embeddings", default=2048),
         **settings,
