@@ -20,6 +20,11 @@ def contradictions(job: JobFile) -> list[Mistake]:
     return [mistake for question in _QUESTIONS for mistake in question(job)]
 
 
+def is_about_absence(mistake: Mistake) -> bool:
+    """Whether the mistake is that something is missing, not that two things disagree."""
+    return mistake.message.code in ("samples_without_tokens", "tokens_without_samples")
+
+
 def get(job: JobFile, path: str) -> Any:
     """The value at a key path, None where it or its section is blank."""
     value: Any = job

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from pydantic import Field, FiniteFloat
 
-from tuneplan.contract.parts import Bytes, Fraction, Header, Notice, Number, Part, Range
+from tuneplan.contract.parts import (
+    Assumption,
+    Bytes,
+    Fraction,
+    Header,
+    Notice,
+    Number,
+    Part,
+    Range,
+)
 
 
 class ProfiledFile(Part):
@@ -54,7 +63,6 @@ class Lengths(Part):
     """Lengths of the samples in tokens, before truncation."""
 
     mean: FiniteFloat
-    min: Number
     p5: Number
     p25: Number
     p50: Number
@@ -77,12 +85,19 @@ class AtMaxLength(Part):
     worst_batch_tokens: int | None = None
 
 
+class Alternative(Part):
+    """Another ``max_length`` and what speaks for it."""
+
+    max_length: int
+    reason: str
+
+
 class Recommended(Part):
     """The ``max_length`` to take."""
 
     max_length: int
     reason: str
-    alternatives: list[int]
+    alternatives: list[Alternative]
 
 
 class DataStorage(Part):
@@ -93,7 +108,10 @@ class DataStorage(Part):
 
 
 class DataProfileAnswer(Header):
-    """The answer of ``data profile``; exactly one of ``exact`` and ``sampled`` is true."""
+    """The answer of ``data profile``.
+
+    ``sampled``: only a part was read. ``exact``: every row was counted by the real tokenizer.
+    """
 
     files: list[ProfiledFile]
     bad_rows: list[BadRow]
@@ -109,6 +127,7 @@ class DataProfileAnswer(Header):
     duplicates: int | None
     empty: int
     storage: DataStorage
+    assumptions: list[Assumption] = Field(default_factory=list)
     warnings: list[Notice] = Field(default_factory=list)
 
 

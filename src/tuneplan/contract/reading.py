@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from tuneplan.contract.consistency import contradictions
+from tuneplan.contract.consistency import contradictions, is_about_absence
 from tuneplan.contract.conversion import to_stated
 from tuneplan.contract.documents import Document, parse_document, plain, read_document
 from tuneplan.contract.job import JobFile, keys, sections
@@ -98,7 +98,9 @@ def _assemble(
     job, found = _validate(of_file.tree)
     mistakes += found
     if job is not None:
-        mistakes += contradictions(job)
+        # What is missing only because it was wrong is no second mistake.
+        wrong_data = any((mistake.path or "").startswith("data") for mistake in mistakes)
+        mistakes += [m for m in contradictions(job) if not (wrong_data and is_about_absence(m))]
     if mistakes or job is None:
         located = [_located(mistake, document, of_file, of_flags) for mistake in mistakes]
         raise InvalidRequest(sorted(_unique(located), key=lambda m: (m.line or 0, m.path or "")))
