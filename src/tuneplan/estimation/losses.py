@@ -362,6 +362,7 @@ def _kept_chunks(walk: Walk, holder: list[Tensor], head: Weight, held: list[Stor
     if not settings.keeps_softmax:
         # The chunk's gradient is made at once and takes the place of its logits.
         kept = [logits]
+    over = [] if settings.keeps_softmax else [logits.storage]
     loss = tape.tensor(1.0, _FP32, "loss")
     width = inner.num_bytes
 
@@ -369,9 +370,7 @@ def _kept_chunks(walk: Walk, holder: list[Tensor], head: Weight, held: list[Stor
         del grad
         one = tape.tensor(elements * share, inner, "chunk of log-softmax gradient")
         two = tape.tensor(elements * share, inner, "chunk of logits' gradient")
-        pieces = tape.tensor(
-            elements * (1.0 if settings.keeps_softmax else 0.0), dtype, "gradient of logits"
-        )
+        pieces = over.pop() if over else tape.tensor(elements, dtype, "gradient of logits").storage
         del one, two
         tape.elementwise(
             "cross entropy",
@@ -379,7 +378,7 @@ def _kept_chunks(walk: Walk, holder: list[Tensor], head: Weight, held: list[Stor
             launches=1.25 * launches,
             kind=OperationKind.LOSS,
         )
-        return (Tensor(pieces.storage, elements, dtype),)
+        return (Tensor(pieces, elements, dtype),)
 
     return tape.link(loss, (logits,), kept, backward)
 
