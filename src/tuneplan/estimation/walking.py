@@ -63,7 +63,6 @@ def walk_model(
     ``record`` also says what is alive at the peaks.
     """
     seen = seen_by_layers(recipe, parallelism)
-    sequences = sequences * recipe.sequences_per_sample
     accumulating = recipe.gradient_accumulation_steps > 1 and not recipe.optimizer.in_backward
     groups = []
     for group in model.groups:

@@ -1,0 +1,187 @@
+"""Ranges of memory, and whether it fits, before any run was seen.
+
+These widths are priors, stated as such: what the count leaves out for each kind of job. Measured
+runs replace them (``validate`` says how often they hold).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from statistics import NormalDist
+from typing import Final
+
+from tuneplan.spec.answer import Basis, Estimate
+from tuneplan.spec.architecture import Attention as AttentionBlock
+from tuneplan.spec.architecture import (
+    AttentionKind,
+    MixtureOfExperts,
+    ModelArchitecture,
+    Recurrence,
+)
+from tuneplan.spec.parallelism import Offload, Parallelism, Strategy
+from tuneplan.spec.recipe import Checkpointing, Kernels, TrainingRecipe
+
+# Factors on the allocated peak at P10 and P90.
+_ONE_CARD: Final = (0.985, 1.025)  # block rounding, load order, a tensor more or less
+_SHARDED: Final = (0.97, 1.05)  # prefetching, hooks that hold tensors a little longer
+_ZERO: Final = (0.88, 1.20)  # DeepSpeed's buffers depend on configuration and timing
+_UNCOMMON_LAYERS: Final = (0.93, 1.12)  # experts, recurrences, latent or sparse attention
+_COMPILED: Final = (0.75, 1.08)  # the compiler fuses and saves less
+_OTHER_MODEL_CODE: Final = (0.95, 1.07)  # code that is not transformers'
+_SELECTIVE: Final = (0.80, 1.25)  # which operations are recomputed differs by framework
+_FUSED_LOSS: Final = (0.97, 1.03)
+# Free memory that no request can use when an allocation fails, as a share of the peak.
+FRAGMENTATION: Final = Estimate(low=0.0, likely=0.01, high=0.06, basis=Basis.ASSUMED)
+# Reserved over allocated: 79 measured T4 runs lie between 1.04 and 1.49 with a median of 1.12,
+# one-card runs on larger cards nearer to 1.05 (docs/concepts/memory.md).
+RESERVED: Final = Estimate(low=1.02, likely=1.09, high=1.25, basis=Basis.ASSUMED)
+CONTEXT_WIDTH: Final = (0.8, 1.6)  # driver, libraries loaded, NCCL
+_P90: Final = NormalDist().inv_cdf(0.9)
+
+
+class Verdict(StrEnum):
+    """Does it fit?"""
+
+    FITS = "fits"
+    TIGHT = "tight"
+    DOES_NOT_FIT = "does_not_fit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """Whether a job fits on a card.
+
+    Attributes:
+        needed_bytes: Allocated peak + unusable fragmentation + context.
+        headroom_bytes: Capacity less the likely need.
+    """
+
+    verdict: Verdict
+    probability_fits: float
+    capacity_bytes: int
+    headroom_bytes: float
+    needed_bytes: Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryRanges:
+    """Allocated, reserved and device memory of the worst rank, in bytes."""
+
+    peak_bytes: Estimate
+    peak_reserved_bytes: Estimate
+    peak_device_bytes: Estimate
+    needed_bytes: Estimate
+
+
+def peak_range(
+    likely_bytes: float,
+    limit_bytes: float,
+    model: ModelArchitecture,
+    recipe: TrainingRecipe,
+    parallelism: Parallelism,
+) -> Estimate:
+    """The allocated peak: ``limit_bytes`` is that of the longest micro-batch that can occur."""
+    low, high = prior_factors(model, recipe, parallelism)
+    return Estimate(
+        low=likely_bytes * low,
+        likely=likely_bytes,
+        high=max(likely_bytes, limit_bytes) * high,
+        basis=Basis.ANALYTIC,
+    )
+
+
+def prior_factors(
+    model: ModelArchitecture, recipe: TrainingRecipe, parallelism: Parallelism
+) -> tuple[float, float]:
+    """Factors at P10 and P90; independent causes add in squares of logarithms."""
+    causes = [_ONE_CARD]
+    if parallelism.strategy in (Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3):
+        causes.append(_ZERO)
+    elif parallelism.world_size > 1 or parallelism.offload is not Offload.NONE:
+        causes.append(_SHARDED)
+    if any(_uncommon(group.layer.mixer, group.layer.feed_forward) for group in model.groups):
+        causes.append(_UNCOMMON_LAYERS)
+    if recipe.kernels.compiled:
+        causes.append(_COMPILED)
+    if recipe.kernels.model_code != Kernels().model_code:
+        causes.append(_OTHER_MODEL_CODE)
+    if recipe.gradient_checkpointing is Checkpointing.SELECTIVE:
+        causes.append(_SELECTIVE)
+    if recipe.loss.path.value in ("chunked", "fused_linear"):
+        causes.append(_FUSED_LOSS)
+    return (
+        math.exp(-math.sqrt(sum(math.log(low) ** 2 for low, _ in causes))),
+        math.exp(math.sqrt(sum(math.log(high) ** 2 for _, high in causes))),
+    )
+
+
+def _uncommon(mixer: object, feed_forward: object) -> bool:
+    if isinstance(feed_forward, MixtureOfExperts) or isinstance(mixer, Recurrence):
+        return True
+    if not isinstance(mixer, AttentionBlock):
+        return False
+    return mixer.latent is not None or mixer.kind is AttentionKind.SPARSE
+
+
+def memory_ranges(
+    peak: Estimate, *, context_bytes: float, capacity_bytes: float | None
+) -> MemoryRanges:
+    """Reserved and device memory beside the allocated peak.
+
+    Under pressure the allocator gives cached blocks back, so reserved memory ends at the card's
+    capacity (or at the allocated peak, where that is larger).
+    """
+
+    def capped(value: float, floor: float) -> float:
+        room = value if capacity_bytes is None else capacity_bytes - context_bytes
+        return max(min(value, room), floor)
+
+    reserved = Estimate(
+        low=capped(peak.low * RESERVED.low, peak.low),
+        likely=capped(peak.likely * RESERVED.likely, peak.likely),
+        high=capped(peak.high * RESERVED.high, peak.high),
+        basis=Basis.ASSUMED,
+    )
+    low, high = CONTEXT_WIDTH
+    device = Estimate(
+        low=reserved.low + context_bytes * low,
+        likely=reserved.likely + context_bytes,
+        high=reserved.high + context_bytes * high,
+        basis=Basis.ASSUMED,
+    )
+    needed = Estimate(
+        low=peak.low * (1 + FRAGMENTATION.low) + context_bytes * low,
+        likely=peak.likely * (1 + FRAGMENTATION.likely) + context_bytes,
+        high=peak.high * (1 + FRAGMENTATION.high) + context_bytes * high,
+        basis=Basis.ANALYTIC,
+    )
+    return MemoryRanges(
+        peak_bytes=peak, peak_reserved_bytes=reserved, peak_device_bytes=device, needed_bytes=needed
+    )
+
+
+def fit_on(needed: Estimate, capacity_bytes: int) -> Fit:
+    """Verdict and probability: ``tight`` where the 80 % range contains the card's edge."""
+    if needed.low > capacity_bytes:
+        verdict = Verdict.DOES_NOT_FIT
+    elif needed.high > capacity_bytes:
+        verdict = Verdict.TIGHT
+    else:
+        verdict = Verdict.FITS
+    return Fit(
+        verdict=verdict,
+        probability_fits=probability_below(needed, capacity_bytes),
+        capacity_bytes=capacity_bytes,
+        headroom_bytes=capacity_bytes - needed.likely,
+        needed_bytes=needed,
+    )
+
+
+def probability_below(value: Estimate, edge: float) -> float:
+    """Probability that the value lies below ``edge``: a normal curve with a spread per side."""
+    side = value.high - value.likely if edge >= value.likely else value.likely - value.low
+    if side <= 0:
+        return 1.0 if edge >= value.likely else 0.0
+    return NormalDist().cdf((edge - value.likely) / side * _P90)

@@ -1,0 +1,257 @@
+"""One resolved configuration evaluated in full: memory by term, fit, time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tuneplan.estimation.batches import (
+    BatchShape,
+    Padding,
+    batch_shape,
+    imbalance_factor,
+    sample_lengths,
+)
+from tuneplan.estimation.breakdown import memory_terms, peak_phase
+from tuneplan.estimation.memory import MemoryCount, Phase, assemble
+from tuneplan.estimation.operations import Operation
+from tuneplan.estimation.optimizer_step import step_operations
+from tuneplan.estimation.persistent import persistent
+from tuneplan.estimation.run_time import RunTime, Schedule, run_time
+from tuneplan.estimation.step_time import StepTime, step_time
+from tuneplan.estimation.uncertainty import Fit, MemoryRanges, fit_on, memory_ranges, peak_range
+from tuneplan.estimation.utilization import model_flop_per_token, recompute_flop
+from tuneplan.estimation.walking import Walked, walk_model
+from tuneplan.spec.answer import Basis, Estimate, Term
+from tuneplan.spec.architecture import ModelArchitecture
+from tuneplan.spec.data import TokenStatistics
+from tuneplan.spec.hardware import Accelerator, Cluster
+from tuneplan.spec.kernels import ChipCurves
+from tuneplan.spec.parallelism import Parallelism
+from tuneplan.spec.recipe import TrainingRecipe
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryAnswer:
+    """Memory of the worst rank.
+
+    Attributes:
+        terms: Sum to the likely peak, at ``phase``.
+        by_phase: Likely bytes.
+        host_bytes: Per rank: offloaded state, the process itself, the loader.
+    """
+
+    ranges: MemoryRanges
+    phase: Phase
+    terms: tuple[Term, ...]
+    by_phase: tuple[tuple[Phase, float], ...]
+    host_bytes: Estimate
+    fit: Fit | None
+    num_trained: int
+
+
+def shape_of_batch(
+    statistics: TokenStatistics | None, recipe: TrainingRecipe, padding: str, *, samples_seen: float
+) -> BatchShape:
+    """The micro-batch of one rank; full rows where nothing is known of the data."""
+    rows = recipe.per_device_train_batch_size * recipe.sequences_per_sample
+    if statistics is None or not statistics.num_samples:
+        length = float(recipe.max_length)
+        return BatchShape(
+            sequences=rows,
+            mean_length=length,
+            worst_length=length,
+            limit_length=length,
+            real_tokens=rows * length,
+            samples=float(recipe.per_device_train_batch_size),
+            sequence_length=length,
+        )
+    return batch_shape(
+        statistics,
+        max_length=recipe.max_length,
+        per_device_batch_size=recipe.per_device_train_batch_size,
+        padding=Padding.PACKED if recipe.packing else Padding(padding),
+        samples_seen=samples_seen,
+        sequences_per_sample=recipe.sequences_per_sample,
+    )
+
+
+def evaluate_memory(
+    model: ModelArchitecture,
+    recipe: TrainingRecipe,
+    parallelism: Parallelism,
+    batch: BatchShape,
+    accelerator: Accelerator | None,
+) -> MemoryAnswer:
+    """Memory of the longest micro-batch to expect; the range reaches to the longest possible."""
+    capability = accelerator.compute_capability if accelerator else None
+    held = persistent(model, recipe)
+
+    def count(length: float, *, record: bool) -> MemoryCount:
+        walked = walk_model(
+            model, recipe, parallelism, sequences=float(batch.sequences), length=length,
+            record=record,
+        )  # fmt: skip
+        return assemble(walked, recipe, parallelism, held, capability)
+
+    likely = count(batch.worst_length, record=True)
+    limit = likely
+    if batch.limit_length > batch.worst_length:
+        limit = count(batch.limit_length, record=False)
+    peak = peak_range(float(likely.peak_bytes), float(limit.peak_bytes), model, recipe, parallelism)
+    capacity = accelerator.capacity_bytes if accelerator else None
+    context = float(accelerator.context_bytes) if accelerator else DEFAULT_CONTEXT_BYTES
+    ranges = memory_ranges(peak, context_bytes=context, capacity_bytes=capacity)
+    return MemoryAnswer(
+        ranges=ranges,
+        phase=peak_phase(likely),
+        terms=memory_terms(
+            likely, model, recipe, parallelism, tokens=batch.sequences * batch.worst_length
+        ),
+        by_phase=tuple((phase, float(size)) for phase, size in likely.by_phase.items()),
+        host_bytes=_host(float(likely.host_bytes), model, recipe),
+        fit=fit_on(ranges.needed_bytes, capacity) if capacity else None,
+        num_trained=held.num_trained,
+    )
+
+
+DEFAULT_CONTEXT_BYTES = 0.45 * 2**30  # CUDA context where the card is not known
+
+
+def _host(offloaded_bytes: float, model: ModelArchitecture, recipe: TrainingRecipe) -> Estimate:
+    """Per rank: the process (2-6 GB), what is offloaded, and a shard to the whole model on load."""
+    whole = float(model.total_parameters * recipe.frozen_dtype.num_bytes)
+    shard = min(whole, 5e9)
+    return Estimate(
+        low=offloaded_bytes + 2e9,
+        likely=offloaded_bytes + 4e9 + shard,
+        high=offloaded_bytes * 1.2 + 6e9 + max(shard, whole),
+        basis=Basis.ASSUMED,
+    )
+
+
+def listed_operations(walked: Walked) -> tuple[Operation, ...]:
+    """Operations of a micro-batch with their counts filled in."""
+    return tuple(replace(operation, count=float(count)) for operation, count in walked.operations())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeAnswer:
+    """One step, and the run where the data is known."""
+
+    step: StepTime
+    run: RunTime | None
+    tokens_per_s_per_accelerator: Estimate
+    mfu_fraction: float | None
+    hfu_fraction: float | None
+
+
+def evaluate_step(
+    model: ModelArchitecture,
+    recipe: TrainingRecipe,
+    parallelism: Parallelism,
+    cluster: Cluster,
+    curves: ChipCurves,
+    batch: BatchShape,
+    statistics: TokenStatistics | None,
+) -> tuple[StepTime, Sequence[Operation]]:
+    """Seconds of one optimizer step of average micro-batches, and what they execute."""
+    walked = walk_model(
+        model, recipe, parallelism, sequences=float(batch.sequences), length=batch.mean_length
+    )
+    operations = listed_operations(walked)
+    per_step = step_operations(persistent(model, recipe), recipe, parallelism)
+    step = step_time(
+        operations_per_micro_batch=operations,
+        operations_per_step=per_step,
+        recipe=recipe,
+        parallelism=parallelism,
+        cluster=cluster,
+        curves=curves,
+        architecture=model,
+    )
+    return _with_imbalance(step, recipe, parallelism, batch, statistics), operations
+
+
+def _with_imbalance(
+    step: StepTime,
+    recipe: TrainingRecipe,
+    parallelism: Parallelism,
+    batch: BatchShape,
+    statistics: TokenStatistics | None,
+) -> StepTime:
+    """Ranks with fewer tokens wait for the one with most."""
+    fixed = batch.mean_length >= batch.limit_length
+    if statistics is None or fixed or parallelism.data == 1:
+        return step
+    samples = batch.samples * recipe.gradient_accumulation_steps
+    lengths = sample_lengths(statistics)
+    factor = imbalance_factor(lengths, samples_per_rank=samples, ranks=parallelism.data)
+    communication = sum(term.value for term in step.terms if term.kind == "communication")
+    waiting = (factor - 1.0) * (step.step_s.likely - communication)
+    if waiting <= 0:
+        return step
+    term = Term(
+        kind="imbalance",
+        value=waiting,
+        formula="(1 + z x spread / sqrt(samples per rank) - 1) x compute",
+        inputs={"factor": factor, "samples_per_rank": samples, "ranks": parallelism.data},
+        source="order statistics of the ranks' token sums",
+    )
+    scale = (step.step_s.likely + waiting) / step.step_s.likely
+    return replace(step, step_s=step.step_s.scaled(scale), terms=(*step.terms, term))
+
+
+def evaluate_time(
+    model: ModelArchitecture,
+    recipe: TrainingRecipe,
+    parallelism: Parallelism,
+    cluster: Cluster,
+    curves: ChipCurves,
+    batch: BatchShape,
+    statistics: TokenStatistics | None,
+    schedule: Schedule,
+    *,
+    checkpoint_bytes: float,
+) -> TimeAnswer:
+    """The step, rates and utilisation; with data the whole run."""
+    step, operations = evaluate_step(model, recipe, parallelism, cluster, curves, batch, statistics)
+    per_token = model_flop_per_token(model, recipe, sequence_length=batch.sequence_length)
+    again = recompute_flop(operations) / batch.positions if batch.positions else 0.0
+    peak = _peak_flop_per_s(cluster.accelerator, recipe)
+    positions = batch.positions * recipe.gradient_accumulation_steps * parallelism.data
+    capacity = step.step_s.likely * cluster.num_accelerators * peak if peak else None
+    run = None
+    if statistics is not None and statistics.num_samples:
+        run = run_time(
+            step=step,
+            batch=batch,
+            num_samples=statistics.num_samples,
+            num_eval_samples=statistics.num_eval_samples,
+            recipe=recipe,
+            parallelism=parallelism,
+            cluster=cluster,
+            schedule=schedule,
+            checkpoint_bytes=checkpoint_bytes,
+            model_bytes=float(model.total_parameters * recipe.frozen_dtype.num_bytes),
+            model_flop_per_token=per_token,
+            recompute_flop_per_token=again,
+            peak_flop_per_s=peak,
+        )
+    rate = positions / cluster.num_accelerators
+    return TimeAnswer(
+        step=step,
+        run=run,
+        tokens_per_s_per_accelerator=Estimate(
+            low=rate / step.step_s.high,
+            likely=rate / step.step_s.likely,
+            high=rate / step.step_s.low,
+            basis=step.step_s.basis,
+        ),
+        mfu_fraction=per_token * positions / capacity if capacity else None,
+        hfu_fraction=(per_token + again) * positions / capacity if capacity else None,
+    )
+
+
+def _peak_flop_per_s(accelerator: Accelerator, recipe: TrainingRecipe) -> float | None:
+    return accelerator.peak_flop_per_s(recipe.compute_dtype)
