@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tuneplan.catalog.accelerators import AcceleratorEntry
+from tuneplan.catalog.accelerator_table import AcceleratorEntry
 
 # The doubt in the table is noted by column; the fact it casts a doubt on is named here.
 _DOUBT: Final = {
@@ -37,7 +37,7 @@ class Fact:
             ``rule``, ``assumed`` or ``uncertain``.
     """
 
-    value: float | str | bool | None
+    value: float | str | None
     unit: str | None
     source: str
     as_of: str
@@ -52,7 +52,7 @@ def accelerator_facts(entry: AcceleratorEntry) -> Mapping[str, Fact]:
 
     def add(
         name: str,
-        value: float | str | bool | None,
+        value: float | str | None,
         unit: str | None = None,
         *,
         source: str = chip.source,
