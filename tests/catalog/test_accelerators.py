@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tuneplan.catalog.accelerator_facts import accelerator_facts
 from tuneplan.catalog.accelerators import AcceleratorCatalog, load_accelerators
+from tuneplan.catalog.tables import read_table
 from tuneplan.errors import InvalidRequest, UnknownName, UnreadableFile
 from tuneplan.units import GB, GIB, MIB
 
@@ -162,9 +164,10 @@ def test_a_name_without_a_model_is_unknown(written: str) -> None:
 @settings(max_examples=200)
 def test_any_text_is_a_chip_or_an_unknown_name(written: str) -> None:
     try:
-        assert CATALOG.resolve(written).accelerator.name
+        found = CATALOG.resolve(written).accelerator.name
     except UnknownName as error:
-        assert error.name == written
+        found = error.name
+    assert found in (*NAMES, written)
 
 
 @given(st.randoms(use_true_random=False))
@@ -338,3 +341,24 @@ def test_a_missing_file_is_unreadable(tmp_path) -> None:
 def test_a_file_of_another_shape_is_a_mistake(tmp_path, text) -> None:
     with pytest.raises(InvalidRequest):
         load_accelerators([write(tmp_path / "chips.yaml", text)])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_fact_has_a_source_a_day_and_a_confidence(name: str) -> None:
+    facts = accelerator_facts(CATALOG.entry(name))
+    levels = {"sourced", "quoted", "stated", "rule", "assumed", "uncertain"}
+    for fact in facts.values():
+        assert fact.source
+        assert fact.as_of
+        assert fact.confidence in levels
+
+
+def test_doubtful_facts_are_marked_as_such() -> None:
+    facts = accelerator_facts(CATALOG.entry("NVIDIA A10G"))
+    assert facts["dense_flop_per_s.bfloat16"].confidence == "uncertain"
+    assert facts["memory_bandwidth_bytes_per_s"].confidence == "sourced"
+    assert facts["capacity_bytes"].confidence == "quoted"
+    rows = read_table("accelerators.csv")
+    columns = set(rows[0])
+    for row in rows:
+        assert set(row["uncertain"].split()) <= columns

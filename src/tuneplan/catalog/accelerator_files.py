@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 from tuneplan.catalog import values
 from tuneplan.catalog.accelerator_names import parse_name
-from tuneplan.catalog.accelerators import CONTEXT_BYTES, AcceleratorEntry, capacity_rule_bytes
+from tuneplan.catalog.accelerator_table import (
+    CONTEXT_BYTES,
+    AcceleratorEntry,
+    capacity_rule_bytes,
+)
 from tuneplan.catalog.documents import (
     Located,
     Mistakes,

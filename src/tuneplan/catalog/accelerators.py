@@ -5,12 +5,11 @@ The user's own files win over the bundled table; a name is matched together with
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
 from tuneplan.catalog.accelerator_names import (
     ChipName,
@@ -20,56 +19,17 @@ from tuneplan.catalog.accelerator_names import (
     same_text,
     written_memory_agrees,
 )
-from tuneplan.catalog.links import load_links
-from tuneplan.catalog.tables import number, read_table
+from tuneplan.catalog.accelerator_table import (
+    BUNDLED,
+    T4_CONTEXT_BYTES,
+    AcceleratorEntry,
+    read_bundled,
+)
 from tuneplan.errors import UnknownName
 from tuneplan.language import message
 from tuneplan.spec.answer import Assumption, Notice
 from tuneplan.spec.hardware import Accelerator
-from tuneplan.units import GB, GIB, MIB, TERA, parse_bytes
-
-# torch's total_memory is below nvidia-smi's total. Differences between the two in 16 cards whose
-# out-of-memory messages are public: 0.27 to 0.47 GiB below 40 GiB, 0.47 to 0.75 GiB above.
-SMALL_CARD_RESERVE_BYTES: Final = round(0.45 * GIB)
-LARGE_CARD_RESERVE_BYTES: Final = round(0.6 * GIB)
-LARGE_CARD_BYTES: Final = 39 * GIB
-UNIFIED_MEMORY_FRACTION: Final = 0.75
-T4_CONTEXT_BYTES: Final = 141 * MIB
-CONTEXT_BYTES: Final = round(0.45 * GIB)
-
-_RATES: Final = {
-    "float32": "fp32_tflop_s",
-    "tf32": "tf32_tflop_s",
-    "float16": "fp16_tflop_s",
-    "bfloat16": "bf16_tflop_s",
-    "float8": "fp8_tflop_s",
-}
-_MEASURED: Final = {"bfloat16": "bf16_measured_tflop_s", "float8": "fp8_measured_tflop_s"}
-_BUNDLED: Final = "accelerators.csv"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AcceleratorEntry:
-    """A chip with what the catalogue knows besides its figures.
-
-    Attributes:
-        form: ``sxm``, ``pcie``, ``nvl`` or empty (one form only).
-        preference: Among chips that share a name, the lowest is taken.
-        unified_memory: Shared with the CPU and sold in several sizes.
-        other_memory: Sizes sold under the same name that are not in the catalogue.
-        capacity_basis: ``quoted`` (torch's own messages), ``stated`` (the user) or ``rule``.
-        measured_source: Where ``measured_flop_per_s`` comes from.
-        file: Which file the entry stands in.
-    """
-
-    accelerator: Accelerator
-    form: str = ""
-    preference: int = 1
-    unified_memory: bool = False
-    other_memory: str = ""
-    capacity_basis: str = "rule"
-    measured_source: str = ""
-    file: str = _BUNDLED
+from tuneplan.units import GB, GIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,7 +161,7 @@ def load_accelerators(user_files: Iterable[str | Path] = ()) -> AcceleratorCatal
         UnreadableFile: A file that is absent, empty or broken.
         CatalogError: The bundled table is wrong.
     """
-    entries = {row["name"]: _entry(row) for row in read_table(_BUNDLED)}
+    entries = read_bundled()
     overridden: list[AcceleratorEntry] = []
     files = list(user_files)
     if files:
@@ -211,81 +171,10 @@ def load_accelerators(user_files: Iterable[str | Path] = ()) -> AcceleratorCatal
             known = AcceleratorCatalog(tuple(entries.values()))
             for entry in read_accelerators(Path(file), known):
                 replaced = entries.get(entry.accelerator.name)
-                if replaced is not None and replaced.file == _BUNDLED:
+                if replaced is not None and replaced.file == BUNDLED:
                     overridden.append(replaced)
                 entries[entry.accelerator.name] = entry
     return AcceleratorCatalog(tuple(entries.values()), tuple(overridden))
-
-
-def capacity_rule_bytes(driver_bytes: int) -> int:
-    """Torch's ``total_memory`` from the driver's total: 0.45 GiB less, 0.6 GiB from 40 GiB on."""
-    large = driver_bytes >= LARGE_CARD_BYTES
-    return driver_bytes - (LARGE_CARD_RESERVE_BYTES if large else SMALL_CARD_RESERVE_BYTES)
-
-
-def _entry(row: Mapping[str, str]) -> AcceleratorEntry:
-    unified = row["unified_memory"] == "y"
-    link = load_links().get(row["link"])
-    pcie = _pcie_bytes_per_s(row)
-    memory_bytes = parse_bytes(row["memory"])
-    accelerator = Accelerator(
-        name=row["name"],
-        vendor=row["vendor"],
-        architecture=row["architecture"],
-        memory_bytes=memory_bytes,
-        capacity_bytes=_capacity(row, memory_bytes=memory_bytes, unified=unified),
-        memory_bandwidth_bytes_per_s=float(row["memory_bandwidth_gb_s"]) * GB,
-        dense_flop_per_s=_rates(row, _RATES),
-        measured_flop_per_s=_rates(row, _MEASURED),
-        power_w=number(row["power_w"]) or 0.0,
-        supports_bf16=row["supports_bf16"] == "y",
-        supports_flash_attention_2=row["supports_flash_attention_2"] == "y",
-        compute_capability=number(row["compute_capability"]),
-        context_bytes=T4_CONTEXT_BYTES if row["name"] == "NVIDIA T4" else CONTEXT_BYTES,
-        link=link.kind if link else row["link"],
-        link_bytes_per_s=pcie if row["link"] == "pcie" else (number(row["link_gb_s"]) or 0.0) * GB,
-        link_size=int(row["link_size"] or row["accelerators_per_node"]),
-        bridge_bytes_per_s=(number(row["bridge_gb_s"]) or 0.0) * GB,
-        pcie_bytes_per_s=pcie,
-        peer_access=row["peer_access"] == "y",
-        accelerators_per_node=int(row["accelerators_per_node"]),
-        aliases=tuple(alias for alias in row["aliases"].split("|") if alias),
-        release_year=int(row["release_year"]),
-        source=row["source"],
-        as_of=row["as_of"],
-        uncertain=row["uncertain"],
-        remark=row["remark"],
-    )
-    return AcceleratorEntry(
-        accelerator=accelerator,
-        form=row["form"],
-        preference=int(row["preference"]),
-        unified_memory=unified,
-        other_memory=row["other_memory_gib"],
-        capacity_basis="quoted" if row["capacity_gib"] else "rule",
-        measured_source=row["measured_source"],
-    )
-
-
-def _capacity(row: Mapping[str, str], *, memory_bytes: int, unified: bool) -> int:
-    if row["capacity_gib"]:
-        return round(float(row["capacity_gib"]) * GIB)
-    if unified:
-        return round(memory_bytes * UNIFIED_MEMORY_FRACTION)
-    driver_mib = number(row["memory_mib_smi"])
-    return capacity_rule_bytes(round(driver_mib * MIB) if driver_mib else memory_bytes)
-
-
-def _pcie_bytes_per_s(row: Mapping[str, str]) -> float:
-    if not row["pcie_gen"]:
-        return 0.0
-    return load_links()[f"pcie{row['pcie_gen']}"].bytes_per_s * int(row["pcie_lanes"]) / 16
-
-
-def _rates(row: Mapping[str, str], columns: Mapping[str, str]) -> Mapping[str, float]:
-    return MappingProxyType(
-        {dtype: float(row[column]) * TERA for dtype, column in columns.items() if row[column]}
-    )
 
 
 def _names(accelerator: Accelerator) -> tuple[str, ...]:
@@ -294,7 +183,7 @@ def _names(accelerator: Accelerator) -> tuple[str, ...]:
 
 def _rank(entry: AcceleratorEntry) -> tuple[Any, ...]:
     # The user's own first, then the documented preference; the name makes it independent of order.
-    return (entry.file == _BUNDLED, entry.preference, entry.accelerator.name)
+    return (entry.file == BUNDLED, entry.preference, entry.accelerator.name)
 
 
 def _memory_agrees(entry: AcceleratorEntry, stated_bytes: float) -> bool:
@@ -383,7 +272,7 @@ def _figures(entry: AcceleratorEntry, accelerator: Accelerator) -> list[Assumpti
                 "the driver's total less 0.45 GiB (0.6 GiB from 40 GiB on), as torch reports it",
             )
         found.append(_assumed("capacity", accelerator.capacity_bytes, reason, "catalogue rule"))
-    if entry.file == _BUNDLED and accelerator.context_bytes != T4_CONTEXT_BYTES:
+    if entry.file == BUNDLED and accelerator.context_bytes != T4_CONTEXT_BYTES:
         reason = message(
             "context_assumed",
             "0.3 to 0.6 GiB remembered for larger chips; measured on a T4 only (141 MiB)",

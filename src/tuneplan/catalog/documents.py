@@ -50,8 +50,9 @@ class Mistakes:
         self.found.append(
             Mistake(
                 message=text,
-                path=f"{self.file}: {at.path}" if at.path else self.file,
+                path=at.path or self.file,
                 line=at.line,
+                file=self.file,
                 value=at.value if isinstance(at.value, str | int | float | bool) else None,
                 near=tuple(near),
                 how_to_fix=how_to_fix,

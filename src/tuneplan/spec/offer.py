@@ -38,6 +38,11 @@ class Offer:
         interruptible: Spot or preemptible.
         as_of: Date of the price; ``source`` says where it stood.
         on_hand: The user's own cards: no price per hour, or an internal one.
+        max_per_node: Cards that one machine can hold, where the price is by the card; 0 = the
+            instance is the machine.
+        term_hours: Billed in whole terms of this length (720 for a month); 0 = as used.
+        term_price: Exact price of one term for the whole instance.
+        cautions: Codes of what to know about the price (``docs/reference/prices.md``).
     """
 
     provider: str
@@ -53,8 +58,28 @@ class Offer:
     vcpus: int | None = None
     on_hand: bool = False
     from_user: bool = False
+    max_per_node: int = 0
+    term_hours: int = 0
+    term_price: Money | None = None
+    cautions: tuple[str, ...] = ()
+
+    @property
+    def accelerators_per_node(self) -> int:
+        """Cards that can share one machine."""
+        return max(self.max_per_node, self.num_accelerators)
 
     @property
     def price_per_accelerator_hour(self) -> Money:
         """Hourly price divided by the number of cards."""
         return Money(amount=self.price.amount / self.num_accelerators, currency=self.price.currency)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangeRate:
+    """What one unit of ``base`` costs in ``quote``, on a day."""
+
+    base: str
+    quote: str
+    rate: Decimal
+    as_of: date
+    source: str
