@@ -411,7 +411,7 @@ def collective_times(
             order = np.argsort(table["message_size"][chosen])
             found = table["message_size"][chosen][order]
             latency = table["latency"][chosen][order].astype(float) / 1e3
-            times[i, j] = np.interp(np.log(sizes), np.log(found), latency)
+            times[i, j] = np.maximum.accumulate(np.interp(np.log(sizes), np.log(found), latency))
     return ranks.astype(np.int32), sizes.astype(np.int64) * 2, times
 
 
@@ -445,6 +445,9 @@ def build_chip(wheel: Wheel, chip: str, folder: Path) -> tuple[dict[str, Any], l
             bandwidth=facts.bandwidth,
             size=size,
         )
+        m, n, k = np.meshgrid(*(axis.astype(float) for axis in axes), indexing="ij")
+        # A few single shapes beat the datasheet (a short benchmark's clock): not in a real run.
+        cube = np.maximum(cube, np.log(2.0 * m * n * k / facts.peak[dtype]))
         arrays[f"gemm_{dtype}"] = np.round((cube - np.log(floor)) * STEPS_PER_E).astype(np.int16)
         for name, axis in zip("mnk", axes, strict=True):
             arrays[f"gemm_{dtype}_{name}"] = axis.astype(np.int32)
