@@ -75,28 +75,54 @@ class BatchShape:
 def sample_lengths(statistics: TokenStatistics) -> Lengths:
     """Lengths before truncation, ascending: exact, or a stand-in with the stated facts.
 
-    Quantiles are joined by straight lines in log length (the smallest length is 1 where no lower
-    quantile is given); the stand-in is then scaled to the stated mean, its largest kept.
+    Between stated quantiles log length rises, bent so that the stand-in has the stated mean. What
+    the bend cannot reach is reached by scaling all lengths (the stated quantiles and mean
+    contradict each other then).
     """
     if statistics.lengths:
         return np.sort(np.asarray(statistics.lengths, dtype=float))
     at = (np.arange(_STAND_IN_SAMPLES) + 0.5) / _STAND_IN_SAMPLES
-    mean = max(statistics.mean_tokens, 1.0)
-    if statistics.quantiles:
-        known = sorted(statistics.quantiles.items())
-        shares = [share for share, _ in known]
-        values = [math.log(max(value, 1.0)) for _, value in known]
-        if shares[0] > 0:
-            shares, values = [0.0, *shares], [min(values[0] - 1.5, math.log(mean)), *values]
-        if shares[-1] < 1:
-            shares, values = [*shares, 1.0], [*values, values[-1] + 0.7]
-        found = np.exp(np.interp(at, shares, np.maximum(values, 0.0)))
-        if statistics.total_tokens:
-            found = np.minimum(found * mean / found.mean(), max(math.exp(values[-1]), mean))
-        found[-1] = max(found[-1], math.exp(values[-1]))
-        return np.sort(found)
-    spread = np.exp(LOG_LENGTH_SPREAD * _normal_quantiles(at))
-    return np.asarray(np.sort(np.maximum(spread * mean / spread.mean(), 1.0)))
+    mean = statistics.mean_tokens
+    if not statistics.quantiles:
+        spread = np.exp(LOG_LENGTH_SPREAD * _normal_quantiles(at))
+        return np.asarray(np.sort(np.maximum(spread * max(mean, 1.0) / spread.mean(), 1.0)))
+    shares, values = _joined_quantiles(statistics)
+    if not mean:
+        return _bent(at, shares, values, 1.0)
+    low, high = -3.0, 3.0  # logarithm of the bend; more bend, fewer long samples
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (
+            (middle, high)
+            if _bent(at, shares, values, math.exp(middle)).mean() > mean
+            else (low, middle)
+        )
+    found = _bent(at, shares, values, math.exp((low + high) / 2))
+    scaled = np.minimum(found * mean / found.mean(), max(math.exp(values[-1]), mean))
+    scaled[-1] = max(scaled[-1], math.exp(values[-1]))
+    return np.sort(scaled)
+
+
+def _joined_quantiles(statistics: TokenStatistics) -> tuple[list[float], list[float]]:
+    """Shares from 0 to 1 and log lengths; unstated ends lie e^1.5 below and e^0.7 above."""
+    known = sorted(statistics.quantiles.items())
+    shares = [share for share, _ in known]
+    values = [math.log(max(value, 1.0)) for _, value in known]
+    if shares[0] > 0:
+        shares, values = [0.0, *shares], [max(values[0] - 1.5, 0.0), *values]
+    if shares[-1] < 1:
+        shares, values = [*shares, 1.0], [*values, values[-1] + 0.7]
+    return shares, list(np.maximum.accumulate(values))
+
+
+def _bent(at: Lengths, shares: list[float], values: list[float], bend: float) -> Lengths:
+    """Lengths at these shares; every stretch follows ``u ** bend`` instead of ``u``."""
+    ends, heights = np.asarray(shares), np.asarray(values)
+    stretch = np.clip(np.searchsorted(ends, at, side="right") - 1, 0, len(ends) - 2)
+    wide = np.maximum(ends[stretch + 1] - ends[stretch], 1e-12)
+    inside = np.clip((at - ends[stretch]) / wide, 0.0, 1.0)
+    rise = heights[stretch + 1] - heights[stretch]
+    return np.asarray(np.exp(heights[stretch] + rise * inside**bend))
 
 
 def _normal_quantiles(at: Lengths) -> Lengths:

@@ -72,10 +72,17 @@ def operation_times_s(operations: Sequence[Operation], curves: ChipCurves) -> li
             times[index] = operation_time_s(operation, curves) * operation.count
     for dtype, indices in products.items():
         shapes = [_product_shape(operations[index]) for index in indices]
-        stacked = [np.stack(np.broadcast_arrays(*axis)) for axis in zip(*shapes, strict=True)]
+        common = np.broadcast_shapes(*(np.shape(size) for shape in shapes for size in shape))
+        stacked = [
+            np.stack([np.broadcast_to(np.asarray(size, dtype=float), common) for size in axis])
+            for axis in zip(*shapes, strict=True)
+        ]
         found = gemm_time_s(_gemm_curve(curves, dtype), *stacked)
         for index, seconds in zip(indices, found, strict=True):
-            times[index] = _plain(seconds * operations[index].count)
+            single = all(np.ndim(size) == 0 for size in shapes[indices.index(index)])
+            times[index] = _plain(
+                (seconds.flat[0] if single else seconds) * operations[index].count
+            )
     return times
 
 
