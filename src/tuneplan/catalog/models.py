@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from tuneplan.catalog.architectures import build_architecture
 from tuneplan.catalog.bare_size import parse_bare_size, typical_config
-from tuneplan.catalog.model_entries import (
-    BUNDLED,
-    ModelEntry,
-    bundled_entries,
-    read_config,
-    user_entries,
+from tuneplan.catalog.model_building import (
+    ResolvedModel,
+    build_entry,
+    default_assumptions,
+    resolve_path,
 )
-from tuneplan.catalog.model_files import StoredWeights, find_config, stored_weights
+from tuneplan.catalog.model_entries import BUNDLED, ModelEntry, bundled_entries, user_entries
 from tuneplan.catalog.model_names import (
     base_name,
     names_quantized_weights,
@@ -31,33 +30,9 @@ from tuneplan.catalog.model_names import (
 from tuneplan.errors import InvalidRequest, Mistake, UnknownName
 from tuneplan.language import Message, message
 from tuneplan.spec.answer import Assumption
-from tuneplan.spec.architecture import (
-    Layer,
-    LayerGroup,
-    MixtureOfExperts,
-    ModelArchitecture,
-)
+from tuneplan.spec.architecture import ModelArchitecture
 
 _BARE_SIZE_SOURCE: Final = "docs/reference/models.md, rule for bare sizes"
-_CLASS_DEFAULT_SOURCE: Final = "configuration classes of transformers 5.24.0"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResolvedModel:
-    """A model and how it was found.
-
-    Attributes:
-        entry: The catalogue entry, None for a file, the hub or a bare size.
-        notes: What the user should know (a variant taken for its base, counts that differ, ...).
-        assumptions: Dimensions that nobody stated.
-        stored: The safetensors headers of a model folder.
-    """
-
-    architecture: ModelArchitecture
-    entry: ModelEntry | None = None
-    notes: tuple[Message, ...] = ()
-    assumptions: tuple[Assumption, ...] = ()
-    stored: StoredWeights | None = None
 
 
 class ModelCatalog:
@@ -221,97 +196,6 @@ def load_models(user_files: Sequence[str | Path] = ()) -> ModelCatalog:
     return ModelCatalog(bundled_entries(), user)
 
 
-def build_entry(entry: ModelEntry) -> tuple[ModelArchitecture, tuple[Assumption, ...]]:
-    """The architecture of an entry, and the sizes its configuration leaves to the class."""
-    architecture, defaults = build_architecture(
-        entry.config, name=entry.name, hf_id=entry.hf_id, source=entry.source
-    )
-    if not entry.counts_router_bias:
-        architecture = without_buffers(architecture)
-    return architecture, _default_assumptions(defaults)
-
-
-def without_buffers(architecture: ModelArchitecture) -> ModelArchitecture:
-    """The same model without weights that are counted but never trained (router bias)."""
-    return replace(
-        architecture, groups=tuple(_group_without_buffers(group) for group in architecture.groups)
-    )
-
-
-def _group_without_buffers(group: LayerGroup) -> LayerGroup:
-    layer: Layer = group.layer
-    mixture = layer.feed_forward
-    if not isinstance(mixture, MixtureOfExperts):
-        return group
-    kept = tuple(weight for weight in mixture.weights if not weight.buffer)
-    return replace(group, layer=replace(layer, feed_forward=replace(mixture, weights=kept)))
-
-
-def resolve_path(path: Path) -> ResolvedModel:
-    """A model folder or a ``config.json``.
-
-    Raises:
-        UnreadableFile, UnknownArchitecture, InvalidRequest: as ``ModelCatalog.resolve``.
-    """
-    folder = path if path.is_dir() else None
-    config_path = find_config(path) if folder else path
-    config = read_config(config_path)
-    architecture, defaults = build_architecture(
-        config, name=config_path.parent.resolve().name or str(path), source=str(config_path)
-    )
-    stored = stored_weights(folder) if folder else None
-    notes: list[Message] = []
-    if stored is not None:
-        notes += _compare(architecture, stored)
-        if stored.dtype and not stored.num_packed:
-            architecture = replace(architecture, stored_dtype=stored.dtype)
-    if config.get("quantization_config"):
-        notes.append(_quantized_message(config_path))
-    return ResolvedModel(
-        architecture=architecture,
-        notes=tuple(notes),
-        assumptions=_default_assumptions(defaults),
-        stored=stored,
-    )
-
-
-def _compare(architecture: ModelArchitecture, stored: StoredWeights) -> list[Message]:
-    """What the headers say otherwise than the description."""
-    if stored.missing_files:
-        return [
-            message(
-                "weights_incomplete",
-                "{count} weight file(s) named by the index are absent ({names}), so the parameter "
-                "count was not checked",
-                count=len(stored.missing_files),
-                names=", ".join(stored.missing_files[:3]),
-            )
-        ]
-    if stored.num_packed:
-        return [
-            message(
-                "weights_packed",
-                "the stored weights are quantised, so the parameter count was not checked "
-                "against them",
-            )
-        ]
-    counted = stored.num_parameters
-    if architecture.head is None:
-        counted -= stored.names.get("lm_head.weight", 0)
-    if counted == architecture.total_parameters:
-        return []
-    return [
-        message(
-            "parameter_count_differs",
-            "the files hold {stored} parameters, the description gives {described}: {difference} "
-            "more in the files (extra prediction heads or an unknown part would explain it)",
-            stored=f"{counted:,}",
-            described=f"{architecture.total_parameters:,}",
-            difference=f"{counted - architecture.total_parameters:,}",
-        )
-    ]
-
-
 def _from_bare_size(text: str, num_parameters: float) -> ResolvedModel:
     config = typical_config(num_parameters)
     architecture, _ = build_architecture(config, name=text.strip(), source=_BARE_SIZE_SOURCE)
@@ -344,23 +228,7 @@ def _from_hub(hub_id: str) -> ResolvedModel:
         "model_from_hub", "the configuration of {name} was read from the hub", name=hub_id
     )
     return ResolvedModel(
-        architecture=architecture, notes=(note,), assumptions=_default_assumptions(defaults)
-    )
-
-
-def _default_assumptions(defaults: Mapping[str, int]) -> tuple[Assumption, ...]:
-    return tuple(
-        Assumption(
-            name=f"model.{name}",
-            value=value,
-            reason=message(
-                "configuration_default",
-                "not stated by the configuration; this is the value its class takes",
-            ),
-            source=_CLASS_DEFAULT_SOURCE,
-            how_to_set=f"{name} in the model's config.json",
-        )
-        for name, value in defaults.items()
+        architecture=architecture, notes=(note,), assumptions=default_assumptions(defaults)
     )
 
 
@@ -419,11 +287,3 @@ def _quantized_note(text: str) -> list[Message]:
             text=text,
         )
     ]
-
-
-def _quantized_message(path: Path) -> Message:
-    return message(
-        "config_quantized",
-        "{path} describes quantised weights; the training method decides how the base is held",
-        path=str(path),
-    )

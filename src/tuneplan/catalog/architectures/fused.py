@@ -1,7 +1,7 @@
 """Decoders whose query, key and value (or gate and up) share one matrix.
 
-Phi-3, GLM-4, ChatGLM, Qwen 1, Baichuan 2, InternLM 2. The first two follow transformers 5.24.0;
-the others follow the model code published with their weights (``trust_remote_code``).
+Phi-3, ChatGLM, Qwen 1, Baichuan 2, InternLM 2. Phi-3 follows transformers 5.24.0; the others
+follow the model code published with their weights (``trust_remote_code``).
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from tuneplan.catalog.architectures.parts import (
     embedding,
     fused_attention,
     gated_feed_forward,
-    grouped_attention,
     language_model,
     linear,
     norm,
@@ -45,40 +44,6 @@ def phi3(fields: Fields) -> ModelArchitecture:
         norms=tuple(norm(name, heads.hidden_size) for name in _NORMS),
     )
     return _uniform(fields, model_type="phi3", heads=heads, layer=layer)
-
-
-def glm(fields: Fields) -> ModelArchitecture:
-    """GLM-4 9B in transformers' own form: biases on q, k, v; fused gate and up."""
-    return _glm(fields, model_type="glm", class_name="GlmDecoderLayer", norms=_NORMS, bias=True)
-
-
-def glm4(fields: Fields) -> ModelArchitecture:
-    """GLM-4 0414: GLM with a norm after each block as well."""
-    norms = (
-        "input_layernorm",
-        "post_self_attn_layernorm",
-        "post_attention_layernorm",
-        "post_mlp_layernorm",
-    )
-    return _glm(fields, model_type="glm4", class_name="Glm4DecoderLayer", norms=norms, bias=False)
-
-
-def _glm(
-    fields: Fields, *, model_type: str, class_name: str, norms: tuple[str, ...], bias: bool
-) -> ModelArchitecture:
-    heads = read_heads(fields)
-    layer = Layer(
-        class_name=class_name,
-        mixer=grouped_attention(heads, bias=fields.flag("attention_bias", default=bias)),
-        feed_forward=gated_feed_forward(
-            heads.hidden_size,
-            fields.count("intermediate_size"),
-            activation=fields.text("hidden_act", default="silu"),
-            fused=True,
-        ),
-        norms=tuple(norm(name, heads.hidden_size) for name in norms),
-    )
-    return _uniform(fields, model_type=model_type, heads=heads, layer=layer)
 
 
 def baichuan(fields: Fields) -> ModelArchitecture:

@@ -111,7 +111,6 @@ def glm_moe_dsa(fields: Fields) -> ModelArchitecture:
 
 def _latent_model(fields: Fields, style: _Style) -> ModelArchitecture:
     hidden_size = fields.count("hidden_size")
-    num_layers = fields.count("num_hidden_layers")
     first = _first_dense(fields, style)
     num_experts, per_token = read_num_experts(fields, "n_routed_experts")
     expert_size = fields.count("moe_intermediate_size")

@@ -1,7 +1,7 @@
 """Mixtures of experts with ordinary attention.
 
-Mixtral, Qwen 1.5/3 MoE, Phi-3.5 MoE, MiniMax M2, GLM-4.5, gpt-oss, Llama 4, Yuan 2.0. Experts are
-stacked as transformers 5 holds them; names as in transformers 5.24.0.
+Mixtral, Qwen 1.5/3 MoE, Phi-3.5 MoE, MiniMax M2, gpt-oss. Experts are stacked as transformers 5
+holds them; names as in transformers 5.24.0. The other mixtures borrow ``gated_experts``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from tuneplan.catalog.architectures.parts import (
     window_settings,
 )
 from tuneplan.spec.architecture import (
-    AttentionKind,
     FeedForward,
     Layer,
     MixtureOfExperts,
@@ -289,104 +288,6 @@ def _sparse_model(
         hidden_size=heads.hidden_size,
         groups=group_layers(sparse, make, prefix=f"{root}.layers"),
         root=root,
-    )
-
-
-def glm4_moe(fields: Fields) -> ModelArchitecture:
-    """GLM-4.5: dense layers first, then shared and routed experts with a bias in the router."""
-    heads = read_heads(fields)
-    num_layers = fields.count("num_hidden_layers")
-    first = fields.count("first_k_dense_replace", default=1)
-    num_experts, per_token = read_num_experts(fields, "n_routed_experts")
-    expert_size = fields.count("moe_intermediate_size")
-    mixture = gated_experts(
-        heads.hidden_size,
-        expert_size,
-        num_experts=num_experts,
-        num_experts_per_tok=per_token,
-        more=(router_bias_buffer("mlp.gate", num_experts),),
-        shared=gated_feed_forward(
-            heads.hidden_size,
-            expert_size * fields.count("n_shared_experts"),
-            prefix="mlp.shared_experts",
-        ),
-    )
-    dense = gated_feed_forward(heads.hidden_size, fields.count("intermediate_size"))
-    attention = grouped_attention(
-        heads,
-        bias=fields.flag("attention_bias", default=False),
-        query_key_norm="head" if fields.flag("use_qk_norm", default=False) else "no",
-    )
-
-    def make(is_sparse: bool) -> Layer:  # noqa: FBT001
-        return Layer(
-            class_name="Glm4MoeDecoderLayer",
-            mixer=attention,
-            feed_forward=mixture if is_sparse else dense,
-            norms=tuple(norm(name, heads.hidden_size) for name in _NORMS),
-        )
-
-    return language_model(
-        fields,
-        model_type="glm4_moe",
-        hidden_size=heads.hidden_size,
-        groups=group_layers([position >= first for position in range(num_layers)], make),
-    )
-
-
-def llama4_text(fields: Fields) -> ModelArchitecture:
-    """Llama 4, language model: chunked attention with positions, each fourth layer without."""
-    heads = read_heads(fields)
-    num_layers = fields.count("num_hidden_layers")
-    step = fields.derived_count("interleave_moe_layer_step", otherwise=1)
-    interval = fields.derived_count("no_rope_layer_interval", otherwise=4)
-    chunk = fields.optional_count("attention_chunk_size")
-    unlearned = fields.flag("use_qk_norm", default=True)
-    num_experts, per_token = read_num_experts(fields, "num_local_experts")
-    expert_size = fields.count("intermediate_size")
-    bias = fields.flag("attention_bias", default=False)
-    mixture = gated_experts(
-        heads.hidden_size,
-        expert_size,
-        num_experts=num_experts,
-        num_experts_per_tok=per_token,
-        prefix="feed_forward",
-        router_name="router",
-        shared=gated_feed_forward(
-            heads.hidden_size, expert_size, prefix="feed_forward.shared_expert"
-        ),
-    )
-
-    def make(kind: tuple[bool, bool]) -> Layer:
-        is_sparse, has_positions = kind
-        dense_size = fields.count("intermediate_size_mlp") if not is_sparse else 1
-        chunked = has_positions and chunk is not None
-        return Layer(
-            class_name="Llama4TextDecoderLayer",
-            mixer=grouped_attention(
-                heads,
-                bias=bias,
-                output_bias=bias,
-                query_key_norm="unlearned" if unlearned and has_positions else "no",
-                rotary=has_positions,
-                kind=AttentionKind.CHUNKED if chunked else AttentionKind.FULL,
-                window=chunk if chunked else None,
-            ),
-            feed_forward=mixture
-            if is_sparse
-            else gated_feed_forward(heads.hidden_size, dense_size, prefix="feed_forward"),
-            norms=tuple(norm(name, heads.hidden_size) for name in _NORMS),
-        )
-
-    kinds = [
-        ((position + 1) % step == 0, bool((position + 1) % interval))
-        for position in range(num_layers)
-    ]
-    return language_model(
-        fields,
-        model_type="llama4_text",
-        hidden_size=heads.hidden_size,
-        groups=group_layers(kinds, make),
     )
 
 
