@@ -8,7 +8,8 @@ from rich.console import Console
 from planner.test_validate import Planner, file_of
 from runs.rows_for_tests import FSDP_QLORA, LITGPT
 from tuneplan.planner.validate import validate
-from tuneplan.report.validation import print_validation, rows_csv, validation_answer
+from tuneplan.report.validation import print_validation
+from tuneplan.report.validation_export import rows_csv, validation_answer
 
 
 @pytest.fixture

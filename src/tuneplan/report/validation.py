@@ -1,20 +1,15 @@
-"""The answer of ``validate`` for people, for programs and for spreadsheets.
-
-Bad rows are shown first: a table of errors that hides them is worth nothing.
-"""
+"""The answer of ``validate`` for people: tables of errors, and the worst rows with their terms."""
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
-from io import StringIO
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tuneplan.language import say
 from tuneplan.planner.validate import SkippedReason, ValidatedRow, Validation
-from tuneplan.runs.comparison import Comparison, Quantity, Verdicts
+from tuneplan.runs.comparison import Quantity, Verdicts
 from tuneplan.runs.summaries import Summary
-from tuneplan.spec.answer import Estimate, Term
+from tuneplan.spec.answer import Term
 from tuneplan.units import format_duration, format_gib
 
 if TYPE_CHECKING:
@@ -22,35 +17,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _GROUPS: Final = ("cards", "source", "method", "framework", "accelerator")
-_PREDICTED: Final = (
-    "peak_bytes",
-    "peak_reserved_bytes",
-    "peak_device_bytes",
-    "tokens_per_s_per_accelerator",
-    "real_tokens_per_s_per_accelerator",
-    "step_s",
-)
-_COLUMNS: Final = (
-    "id",
-    "source",
-    "status",
-    "reason",
-    "model",
-    "framework",
-    "method",
-    "accelerator",
-    "accelerators",
-    "quantity",
-    "measured",
-    "likely",
-    "low",
-    "high",
-    "error_fraction",
-    "inside_interval",
-    "verdict",
-    "out_of_memory",
-    "terms",
-)
 
 
 def print_validation(
@@ -103,37 +69,6 @@ def quantity_label(quantity: Quantity) -> str:
         Quantity.TOKENS: say("tokens per second and accelerator"),
         Quantity.REAL_TOKENS: say("tokens per second and accelerator, without padding"),
     }[quantity]
-
-
-def validation_answer(validation: Validation) -> dict[str, Any]:
-    """The fields of the ``validate`` answer, ready for JSON; what is unknown is ``None``."""
-    return {
-        "path": validation.path,
-        "complete_path": validation.complete_path,
-        "rows": [_row_answer(row) for row in validation.rows],
-        "summary": [_summary_answer(summary) for summary in validation.summary],
-        "verdicts": _verdicts_answer(validation.verdicts),
-        "skipped": [
-            {
-                "reason": reason.code,
-                "example": str(reason.example),
-                "count": reason.count,
-                "counted": reason.counted,
-            }
-            for reason in validation.skipped
-        ],
-    }
-
-
-def rows_csv(validation: Validation) -> str:
-    """One line per compared figure (one per row without any), for a spreadsheet."""
-    text = StringIO()
-    writer = csv.DictWriter(text, fieldnames=_COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    for row in validation.rows:
-        items: Sequence[Comparison | None] = row.compared or (None,)
-        writer.writerows(_csv_row(row, item) for item in items)
-    return text.getvalue()
 
 
 def _errors(summaries: Sequence[Summary], quantity: Quantity, group_by: Sequence[str]) -> Table:
@@ -220,12 +155,13 @@ def _worst(rows: Sequence[ValidatedRow], *, memory: bool) -> Table:
             _value(item.quantity, item.measured),
             _value(item.quantity, item.likely),
             _signed(item.error_fraction),
-            _terms(row, memory=memory),
+            largest_terms(row, memory=memory),
         )
     return table
 
 
-def _terms(row: ValidatedRow, *, memory: bool, count: int = 4) -> str:
+def largest_terms(row: ValidatedRow, *, memory: bool, count: int = 4) -> str:
+    """What a prediction is mostly made of, largest first, for people."""
     predicted = row.predicted
     if predicted is None:
         return ""
@@ -269,98 +205,3 @@ def _signed(fraction: float) -> str:
 
 def _rate(fraction: float | None) -> str:
     return "-" if fraction is None else f"{fraction:.0%}"
-
-
-def _row_answer(row: ValidatedRow) -> dict[str, Any]:
-    predicted = row.predicted
-    return {
-        "id": row.run.id,
-        "status": row.status,
-        "reason": None if row.reason is None else row.reason.code,
-        "message": None if row.reason is None else str(row.reason),
-        "predicted": None
-        if predicted is None
-        else {name: _range(getattr(predicted, name)) for name in _PREDICTED},
-        "compared": [
-            {
-                "quantity": str(item.quantity),
-                "measured": item.measured,
-                "likely": item.likely,
-                "error_fraction": item.error_fraction,
-                "inside_interval": item.inside_interval,
-            }
-            for item in row.compared
-        ],
-        "verdict": None if predicted is None else predicted.verdict,
-        "out_of_memory": row.run.measured.out_of_memory,
-        "extra": dict(row.run.extra),
-    }
-
-
-def _range(estimate: Estimate | None) -> dict[str, Any] | None:
-    if estimate is None:
-        return None
-    return {
-        "low": estimate.low,
-        "likely": estimate.likely,
-        "high": estimate.high,
-        "basis": str(estimate.basis),
-    }
-
-
-def _summary_answer(item: Summary) -> dict[str, Any]:
-    return {
-        "quantity": str(item.quantity),
-        **{name: getattr(item, name) for name in (*_GROUPS[2:], "source", "cards")},
-        "count": item.count,
-        "median_abs_error_fraction": item.median_abs_error_fraction,
-        "p90_abs_error_fraction": item.p90_abs_error_fraction,
-        "bias_fraction": item.bias_fraction,
-        "coverage_fraction": item.coverage_fraction,
-        "median_width_fraction": item.median_width_fraction,
-        "num_sources": item.num_sources,
-        "source_median_abs_error_fraction": item.source_median_abs_error_fraction,
-        "source_median_p90_abs_error_fraction": item.source_median_p90_abs_error_fraction,
-    }
-
-
-def _verdicts_answer(verdicts: Verdicts) -> dict[str, Any]:
-    return {
-        "num_ran": verdicts.num_ran,
-        "num_out_of_memory": verdicts.num_out_of_memory,
-        "missed_oom": verdicts.missed_oom,
-        "false_oom": verdicts.false_oom,
-        "tight": verdicts.tight,
-        "missed_oom_rate": verdicts.missed_oom_rate,
-        "false_oom_rate": verdicts.false_oom_rate,
-        "tight_rate": verdicts.tight_rate,
-    }
-
-
-def _csv_row(row: ValidatedRow, item: Comparison | None) -> dict[str, Any]:
-    run = row.run
-    cells: dict[str, Any] = {
-        "id": run.id,
-        "source": run.source,
-        "status": row.status,
-        "reason": "" if row.reason is None else str(row.reason),
-        "model": run.model,
-        "framework": run.framework,
-        "method": run.method,
-        "accelerator": run.accelerator,
-        "accelerators": run.accelerators,
-        "verdict": "" if row.predicted is None else row.predicted.verdict or "",
-        "out_of_memory": "" if run.measured.out_of_memory is None else run.measured.out_of_memory,
-    }
-    if item is not None:
-        cells |= {
-            "quantity": str(item.quantity),
-            "measured": f"{item.measured:.6g}",
-            "likely": f"{item.likely:.6g}",
-            "low": f"{item.low:.6g}",
-            "high": f"{item.high:.6g}",
-            "error_fraction": f"{item.error_fraction:.4f}",
-            "inside_interval": item.inside_interval,
-            "terms": _terms(row, memory=item.quantity.is_memory, count=8),
-        }
-    return cells
