@@ -20,6 +20,7 @@ _STRATEGIES: Final = (
     (re.compile(r"single"), "single"),
 )
 _ZERO: Final = re.compile(r"zero[= _-]?([0-3])")
+_SHARDED_OVER_NONE: Final = re.compile(r"\bfsdp\s*=\s*[01]\b,?")
 _DEGREE: Final = re.compile(r"\b(fsdp|tp|pp|cp|ep|dp|vp|ulysses_sp|sp)\s*=\s*(\d+)")
 _WORDS: Final = re.compile(r"[a-z_]+\d?")
 _READ: Final = frozenset(
@@ -78,7 +79,7 @@ def parallelism_of(run: MeasuredRun) -> StatedParallelism | Skip:
     ``fsdp full_shard dp=2``, ``ddp (fsdp no_shard)``, ``zero=3``, ``tp=4,pp=4,dp=2``,
     ``deepspeed zero=2 (single GPU)``, ``device_map (naive pipeline)``; blank = the program's own.
     """
-    text = run.words.get("parallelism", "").casefold()
+    text = _SHARDED_OVER_NONE.sub("", run.words["parallelism"].casefold())
     degrees = {name: int(value) for name, value in _DEGREE.findall(text)}
     problem = _unclear(text) or _unsupported(run, text, degrees)
     if problem is not None:
@@ -100,7 +101,7 @@ def parallelism_of(run: MeasuredRun) -> StatedParallelism | Skip:
 
 def offload_of(run: MeasuredRun) -> str | Skip | None:
     """``none``, ``optimizer``, ``params``, or None where nothing is stated."""
-    text = _ACTIVATIONS.sub("", run.words.get("offload", "").casefold()).strip()
+    text = _ACTIVATIONS.sub("", run.words["offload"].casefold()).strip()
     if text not in _OFFLOADS:
         return skip("offload_unclear", "the offload {text!r} is not understood", text=text)
     return _OFFLOADS[text]
@@ -108,7 +109,7 @@ def offload_of(run: MeasuredRun) -> str | Skip | None:
 
 def offloads_activations(run: MeasuredRun) -> bool:
     """Whether the kept layer inputs go to the host."""
-    return bool(_ACTIVATIONS.search(run.words.get("offload", "").casefold()))
+    return bool(_ACTIVATIONS.search(run.words["offload"].casefold()))
 
 
 def _unclear(text: str) -> Skip | None:

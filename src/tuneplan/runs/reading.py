@@ -14,10 +14,10 @@ from difflib import get_close_matches
 from io import StringIO
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from tuneplan.errors import InvalidRequest, Mistake, UnreadableFile
-from tuneplan.language import message
+from tuneplan.language import Message, message
 
 REQUIRED_COLUMN: Final = "model"
 _BLANK: Final = frozenset({"", "-", "--", "unknown", "n/a", "na", "none stated", "not stated", "?"})
@@ -161,12 +161,12 @@ def _records(path: Path) -> tuple[Record, ...]:
     )
 
 
-def _rows(reader: object) -> list[tuple[int, list[str]]]:
+def _rows(reader: Any) -> list[tuple[int, list[str]]]:
     rows: list[tuple[int, list[str]]] = []
-    line = reader.line_num + 1  # type: ignore[attr-defined]
-    for cells in reader:  # type: ignore[attr-defined]
+    line = reader.line_num + 1
+    for cells in reader:
         rows.append((line, [cell.strip() for cell in cells]))
-        line = reader.line_num + 1  # type: ignore[attr-defined]
+        line = reader.line_num + 1
     return rows
 
 
@@ -232,5 +232,5 @@ def _check_widths(
         raise InvalidRequest(mistakes)
 
 
-def _unreadable(path: str | Path, text: object, *, line: int | None = None) -> UnreadableFile:
-    return UnreadableFile(text, path=str(path), line=line)  # type: ignore[arg-type]
+def _unreadable(path: str | Path, text: Message, *, line: int | None = None) -> UnreadableFile:
+    return UnreadableFile(text, path=str(path), line=line)

@@ -149,7 +149,7 @@ def date_in(text: str) -> str | None:
 
 def _own_version(rest: list[str], framework: str | None, pinned: Mapping[str, str]) -> str | None:
     """What is left of the text is the program's own version, unless it only dates the run."""
-    if framework in pinned:
+    if framework is not None and framework in pinned:
         return pinned[framework]
     for part in rest:
         if (

@@ -76,7 +76,7 @@ _SWIFT_DEFAULTS: Final = (
 
 
 def target_modules(text: str, *, framework: str | None, model: str) -> str | tuple[str, ...] | None:
-    """Leaf names of the adapted linears, ``"all-linear"``, or None for a blank cell.
+    """Leaf names of the adapted linears, ``"all-linear"``, a pattern, or None for a blank cell.
 
     Args:
         text: The cell: ``query,value`` (litgpt), ``DEFAULT (qkv)`` (ms-swift), ``q,k,v,o``,
@@ -98,6 +98,8 @@ def target_modules(text: str, *, framework: str | None, model: str) -> str | tup
         r"((query|key|value|projection|mlp|head)[, ]*)+", lowered
     ):
         return _litgpt(lowered, model)
+    if re.search(r"[\[\]\\|*^$]", words):
+        return words  # a pattern over module paths, as PEFT takes it
     return _leaves(re.sub(r"\([^)]*\)", "", words))
 
 

@@ -243,9 +243,8 @@ def _precision(run: MeasuredRun) -> str | None:
 def _checkpointing(run: MeasuredRun) -> bool | str | None:
     if offloads_activations(run):
         return "offload"
-    return {"full": True, "none": False, "selective": "selective"}.get(
-        run.words["activation_checkpointing"].casefold()
-    )
+    words: dict[str, bool | str] = {"full": True, "none": False, "selective": "selective"}
+    return words.get(run.words["activation_checkpointing"].casefold())
 
 
 def _attention(text: str) -> str | None:
@@ -292,18 +291,14 @@ def _recipe(
 
 
 def _adapter(run: MeasuredRun, framework: str | None) -> StatedAdapter:
-    saved = tuple(re.split(r"[,\s]+", run.words["modules_to_save"])) if _saves(run) else None
+    saved = run.words["modules_to_save"]
     return StatedAdapter(
         r=run.lora_rank,
         target_modules=target_modules(
             run.words["lora_targets"], framework=framework, model=run.model
         ),
-        modules_to_save=saved,
+        modules_to_save=tuple(re.split(r"[,\s]+", saved)) if saved else None,
     )
-
-
-def _saves(run: MeasuredRun) -> bool:
-    return bool(run.words["modules_to_save"])
 
 
 def _facts(run: MeasuredRun) -> Mapping[str, str]:

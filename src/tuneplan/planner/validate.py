@@ -1,0 +1,230 @@
+"""Predictions against measured runs: one file in, errors, verdicts and skipped rows out.
+
+The predictor is given, so the same comparison serves the formula, the trace and anything else that
+turns a stated job into figures.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from tuneplan.errors import InputError
+from tuneplan.language import Message
+from tuneplan.runs.comparison import Comparison, Prediction, Verdicts, compare, judge
+from tuneplan.runs.reading import Completeness, read_complete, read_records
+from tuneplan.runs.rows import MeasuredRun, measured_run
+from tuneplan.runs.skips import Skip
+from tuneplan.runs.summaries import SEVERAL, SINGLE, Case, Summary, summarise
+from tuneplan.runs.to_job import to_job
+from tuneplan.spec.stated import StatedJob
+
+__all__ = [
+    "Prediction",
+    "Predictor",
+    "SkippedReason",
+    "ValidatedRow",
+    "Validation",
+    "validate",
+    "validate_runs",
+]
+
+Predictor: TypeAlias = Callable[[StatedJob], Prediction]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidatedRow:
+    """One row of the file: predicted and compared, or skipped with a reason.
+
+    Attributes:
+        run: The row.
+        job: The job it was, None where that could not be said.
+        predicted: None for a skipped row.
+        compared: What counts in the error tables.
+        reason: Why it was skipped; None for a predicted row.
+    """
+
+    run: MeasuredRun
+    job: StatedJob | None = None
+    predicted: Prediction | None = None
+    compared: tuple[Comparison, ...] = ()
+    reason: Message | None = None
+
+    @property
+    def status(self) -> str:
+        """``predicted`` or ``skipped``."""
+        return "skipped" if self.predicted is None else "predicted"
+
+    @property
+    def worst_error_fraction(self) -> float:
+        """The largest absolute error of the row, 0 where nothing was compared."""
+        return max((abs(item.error_fraction) for item in self.compared), default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedReason:
+    """How many rows one reason skipped.
+
+    Attributes:
+        code: Machine-readable.
+        example: The sentence of one of them.
+        counted: How many of them would have counted in the error tables.
+    """
+
+    code: str
+    example: Message
+    count: int
+    counted: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validation:
+    """The answer of ``validate``."""
+
+    path: str
+    complete_path: str | None
+    rows: tuple[ValidatedRow, ...]
+    summary: tuple[Summary, ...]
+    verdicts: Verdicts
+    skipped: tuple[SkippedReason, ...]
+
+    def worst(self, count: int, *, memory: bool | None = None) -> tuple[ValidatedRow, ...]:
+        """The rows with the largest errors, of memory, of speed, or of either (None)."""
+        rows = [row for row in self.rows if _errors(row, memory=memory)]
+        rows.sort(key=lambda row: (-max(_errors(row, memory=memory)), row.run.id))
+        return tuple(rows[:count])
+
+
+def validate(
+    path: str | Path, *, predict: Predictor, complete: str | Path | None = None
+) -> Validation:
+    """Predict every run of a CSV and compare with what was measured.
+
+    Args:
+        path: A CSV with the columns of ``docs/reference/runs.md``, any subset.
+        predict: From a job with blanks to its figures; an ``InputError`` skips the row.
+        complete: A CSV that says which rows count in the error tables (``id``,
+            ``memory_complete``, ``throughput_complete``); without it all rows count.
+
+    Raises:
+        InputError: One of the files does not read.
+    """
+    listed = None if complete is None else read_complete(complete)
+    records = read_records(path)
+    runs = [
+        measured_run(record, source=_source(record.cells.get("id", ""), listed))
+        for record in records
+    ]
+    return validate_runs(
+        runs,
+        predict=predict,
+        complete=listed,
+        path=str(path),
+        complete_path=None if complete is None else str(complete),
+    )
+
+
+def validate_runs(
+    runs: Sequence[MeasuredRun],
+    *,
+    predict: Predictor,
+    complete: Mapping[str, Completeness] | None = None,
+    path: str = "",
+    complete_path: str | None = None,
+) -> Validation:
+    """The same for runs that are already read."""
+    known: dict[str, Prediction | Message] = {}
+    rows = tuple(_validated(run, predict, complete, known) for run in runs)
+    return Validation(
+        path=path,
+        complete_path=complete_path,
+        rows=rows,
+        summary=summarise([case for row in rows for case in _cases(row)]),
+        verdicts=judge(
+            (row.run.measured.out_of_memory, row.predicted.verdict)
+            for row in rows
+            if row.predicted is not None
+        ),
+        skipped=_skipped(rows, complete),
+    )
+
+
+def _validated(
+    run: MeasuredRun,
+    predict: Predictor,
+    complete: Mapping[str, Completeness] | None,
+    known: dict[str, Prediction | Message],
+) -> ValidatedRow:
+    job = to_job(run)
+    if isinstance(job, Skip):
+        return ValidatedRow(run=run, reason=job.message)
+    key = repr(job)  # a run published as three rows, one for each memory kind, is predicted once
+    if key not in known:
+        try:
+            known[key] = predict(job)
+        except InputError as error:
+            known[key] = error.mistakes[0].message
+    predicted = known[key]
+    if isinstance(predicted, Message):
+        return ValidatedRow(run=run, job=job, reason=predicted)
+    counted = _counted(run, complete)
+    compared = compare(run, predicted, memory=counted.memory, throughput=counted.throughput)
+    return ValidatedRow(run=run, job=job, predicted=predicted, compared=compared)
+
+
+def _counted(run: MeasuredRun, complete: Mapping[str, Completeness] | None) -> Completeness:
+    if complete is None:
+        return Completeness(source=run.source, memory=True, throughput=True)
+    missing = Completeness(source=run.source, memory=False, throughput=False)
+    return complete.get(run.id, missing)
+
+
+def _source(run_id: str, complete: Mapping[str, Completeness] | None) -> str:
+    return complete[run_id].source if complete is not None and run_id in complete else ""
+
+
+def _cases(row: ValidatedRow) -> Iterable[Case]:
+    if row.job is None:
+        return
+    run, recipe = row.run, row.job.recipe
+    method = "pretrain" if recipe.objective == "pretrain" else recipe.method or run.method
+    for item in row.compared:
+        yield Case(
+            run_id=run.id,
+            source=run.source,
+            method=method,
+            framework=recipe.framework or run.framework or "unknown",
+            accelerator=" ".join(row.job.hardware.accelerator) or "unknown",
+            cards=SINGLE if run.accelerators == 1 else SEVERAL,
+            comparison=item,
+        )
+
+
+def _skipped(
+    rows: Sequence[ValidatedRow], complete: Mapping[str, Completeness] | None
+) -> tuple[SkippedReason, ...]:
+    counts: Counter[str] = Counter()
+    counted: Counter[str] = Counter()
+    examples: dict[str, Message] = {}
+    for row in rows:
+        if row.reason is None:
+            continue
+        counts[row.reason.code] += 1
+        examples.setdefault(row.reason.code, row.reason)
+        wanted = _counted(row.run, complete)
+        counted[row.reason.code] += wanted.memory or wanted.throughput
+    return tuple(
+        SkippedReason(code, examples[code], count, counted[code])
+        for code, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+    )
+
+
+def _errors(row: ValidatedRow, *, memory: bool | None) -> list[float]:
+    return [
+        abs(item.error_fraction)
+        for item in row.compared
+        if memory is None or item.quantity.is_memory is memory
+    ]

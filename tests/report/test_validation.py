@@ -1,0 +1,71 @@
+import csv
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from planner.test_validate import Planner, file_of
+from runs.rows_for_tests import FSDP_QLORA, LITGPT
+from tuneplan.planner.validate import validate
+from tuneplan.report.validation import print_validation
+from tuneplan.report.validation_export import rows_csv, validation_answer
+
+
+@pytest.fixture
+def validation(tmp_path):
+    skipped = {**LITGPT, "id": "odd-1", "method": "other"}
+    return validate(file_of(tmp_path, LITGPT, FSDP_QLORA, skipped), predict=Planner())
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_tables_keep_to_the_width_and_show_errors_terms_and_reasons(validation, width):
+    console = Console(width=width, file=io.StringIO(), record=True)
+    print_validation(validation, console, group_by=("source", "method"))
+    text = console.export_text()
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= width
+    for words in ("litgpt-rt", "fsdpq", "qlora", "-1.0%", "+15.2%", "weights 12.1 GiB"):
+        assert words in text
+    assert "method_unknown" in text
+
+
+def test_the_json_answer_has_the_fields_of_its_contract(validation):
+    answer = json.loads(json.dumps(validation_answer(validation)))
+    assert set(answer) >= {"rows", "summary", "verdicts", "skipped"}
+    first, _, odd = answer["rows"]
+    assert first["predicted"]["peak_bytes"]["likely"] == 14e9
+    assert first["predicted"]["step_s"] is None
+    assert set(first["compared"][0]) == {
+        "quantity",
+        "measured",
+        "likely",
+        "error_fraction",
+        "inside_interval",
+    }
+    assert (odd["status"], odd["reason"], odd["predicted"]) == ("skipped", "method_unknown", None)
+    assert set(answer["summary"][0]) >= {
+        "quantity",
+        "method",
+        "framework",
+        "accelerator",
+        "source",
+        "count",
+        "median_abs_error_fraction",
+        "p90_abs_error_fraction",
+        "bias_fraction",
+        "coverage_fraction",
+        "median_width_fraction",
+    }
+    assert answer["skipped"][0]["count"] == 1
+    assert answer["verdicts"]["missed_oom_rate"] is None
+
+
+def test_the_spreadsheet_has_a_line_for_each_compared_figure_and_each_skipped_row(validation):
+    lines = list(csv.DictReader(io.StringIO(rows_csv(validation))))
+    assert [(line["id"], line["quantity"]) for line in lines] == [
+        ("litgpt-rt-012", "peak_bytes"),
+        ("fsdpq-002", "peak_reserved_bytes"),
+        ("fsdpq-002", "tokens_per_s_per_accelerator"),
+        ("odd-1", ""),
+    ]
+    assert lines[3]["reason"].startswith("the method 'other'")
