@@ -42,7 +42,7 @@ class Sources:
     @cached_property
     def offers(self) -> OfferCatalog:
         """Prices."""
-        return load_offers(self.price_files)
+        return load_offers(self.accelerators, self.price_files)
 
     def curves(self, accelerator: Accelerator) -> ChipCurves:
         """Measured or borrowed kernel times of a chip."""

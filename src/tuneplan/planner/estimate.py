@@ -1,0 +1,277 @@
+"""Use-case: one configuration, answered in full."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tuneplan.catalog.offers import offer_notices
+from tuneplan.catalog.regions import carbon_intensity
+from tuneplan.economics.billing import Cost, compare, cost_of
+from tuneplan.economics.energy import Energy, energy_of
+from tuneplan.economics.storage import checkpoint_bytes, kept_bytes
+from tuneplan.estimation.persistent import persistent
+from tuneplan.estimation.uncertainty import Fit, fit_on, memory_ranges
+from tuneplan.language import message
+from tuneplan.planner.dataset import Dataset, read_dataset
+from tuneplan.planner.evaluating import (
+    MemoryAnswer,
+    TimeAnswer,
+    evaluate_memory,
+    evaluate_time,
+)
+from tuneplan.planner.offering import allowed_offers
+from tuneplan.planner.resolving import Platform, Resolved, resolve, resolve_platform
+from tuneplan.planner.sources import Sources
+from tuneplan.spec.answer import Assumption, Estimate, Notice
+from tuneplan.spec.architecture import ModelArchitecture
+from tuneplan.spec.recipe import Method
+from tuneplan.spec.stated import StatedJob
+from tuneplan.units import HOUR_S
+
+# Micro-batches that `auto` tries, largest that fits wins.
+AUTO_MICRO_BATCHES: Final = (128, 96, 64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageAnswer:
+    """Bytes on disk."""
+
+    checkpoint_bytes: float
+    kept_bytes: float | None
+    dataset_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobEstimate:
+    """The whole answer for one configuration.
+
+    Attributes:
+        fits_on: Without an accelerator: every card of the catalogue.
+        time: None without an accelerator.
+        cost: None without an offer or without hours.
+    """
+
+    resolved: Resolved
+    memory: MemoryAnswer
+    time: TimeAnswer | None
+    cost: Cost | None
+    energy: Energy | None
+    storage: StorageAnswer
+    fits_on: tuple[tuple[str, Fit], ...]
+    assumptions: tuple[Assumption, ...]
+    notices: tuple[Notice, ...]
+
+    @property
+    def total_s(self) -> Estimate | None:
+        """Wall-clock seconds of the run."""
+        return self.time.run.total_s if self.time and self.time.run else None
+
+
+def estimate_job(job: StatedJob, sources: Sources) -> JobEstimate:
+    """Estimate one configuration.
+
+    Raises:
+        InputError: Everything the user can mend: unknown names, contradictions, files.
+    """
+    found = sources.models.resolve(job.model, base_path=job.base_path)
+    platform = resolve_platform(job, sources)
+    dataset = read_dataset(job)
+    dataset = replace(
+        dataset,
+        assumptions=(*found.assumptions, *dataset.assumptions),
+        notices=(
+            *job.notices,
+            *(Notice(message=note) for note in found.notes),
+            *dataset.notices,
+        ),
+    )
+    resolved = _with_batch(job, sources, found.architecture, platform, dataset)
+    return estimate_resolved(resolved, sources)
+
+
+def _with_batch(
+    job: StatedJob,
+    sources: Sources,
+    model: ModelArchitecture,
+    platform: Platform,
+    dataset: Dataset,
+) -> Resolved:
+    """Resolve; for ``auto`` with the largest micro-batch that keeps the head-room."""
+    if job.recipe.training.per_device_train_batch_size != "auto" or platform.cluster is None:
+        return resolve(job, model=model, platform=platform, dataset=dataset)
+    chosen = None
+    for micro_batch in AUTO_MICRO_BATCHES:
+        chosen = resolve(
+            job, model=model, platform=platform, dataset=dataset, micro_batch=micro_batch
+        )
+        fit = _memory(chosen).fit
+        limit = (1 - job.limits.headroom_fraction) * (fit.capacity_bytes if fit else 0)
+        if fit is not None and fit.needed_bytes.likely <= limit:
+            break
+    assert chosen is not None  # noqa: S101 - the list is not empty
+    assumption = Assumption(
+        name="training.per_device_train_batch_size",
+        value=chosen.recipe.per_device_train_batch_size,
+        reason=message("largest_batch", "the largest micro-batch that keeps the head-room"),
+        source="estimation/memory.py",
+        how_to_set="training.per_device_train_batch_size: 4",
+    )
+    return replace(chosen, assumptions=(*chosen.assumptions, assumption))
+
+
+def _memory(resolved: Resolved) -> MemoryAnswer:
+    return evaluate_memory(
+        resolved.model,
+        resolved.recipe,
+        resolved.parallelism,
+        resolved.batch,
+        resolved.accelerator,
+    )
+
+
+def estimate_resolved(resolved: Resolved, sources: Sources) -> JobEstimate:
+    """Estimate a configuration that has no blanks left."""
+    memory = _memory(resolved)
+    assumptions, notices = list(resolved.assumptions), list(resolved.notices)
+    storage = _storage(resolved)
+    time = _time(resolved, sources, storage, assumptions)
+    if resolved.model.vision is not None:
+        notices.append(Notice(message=_NO_IMAGES))
+    cost = energy = None
+    run = time.run if time else None
+    if run is not None and resolved.cluster is not None:
+        hours = run.total_s.scaled(1 / HOUR_S)
+        cost = _cheapest(resolved, sources, hours, notices)
+        energy = _energy(resolved, hours, cost)
+        assumptions += run.assumptions
+        if energy is not None:
+            assumptions += energy.assumptions
+        storage = replace(
+            storage,
+            kept_bytes=kept_bytes(
+                one_checkpoint_bytes=storage.checkpoint_bytes,
+                num_saves=1 + (run.steps // (resolved.schedule.save_steps or run.steps + 1)),
+                save_total_limit=resolved.save_total_limit,
+            ),
+        )
+    return JobEstimate(
+        resolved=resolved,
+        memory=memory,
+        time=time,
+        cost=cost,
+        energy=energy,
+        storage=storage,
+        fits_on=() if resolved.cluster else _fits_on_every_card(memory, sources),
+        assumptions=tuple(assumptions),
+        notices=_once(notices),
+    )
+
+
+_NO_IMAGES = message(
+    "no_images",
+    "images are not counted: the vision tower is held, and samples are taken as text alone",
+)
+
+
+def _once(notices: list[Notice]) -> tuple[Notice, ...]:
+    seen: dict[str, Notice] = {}
+    for notice in notices:
+        seen.setdefault(str(notice.message), notice)
+    return tuple(seen.values())
+
+
+def _time(
+    resolved: Resolved, sources: Sources, storage: StorageAnswer, assumptions: list[Assumption]
+) -> TimeAnswer | None:
+    if resolved.cluster is None:
+        return None
+    curves = sources.curves(resolved.cluster.accelerator)
+    assumptions += curves.assumptions
+    return evaluate_time(
+        resolved.model,
+        resolved.recipe,
+        resolved.parallelism,
+        resolved.cluster,
+        curves,
+        resolved.batch,
+        resolved.dataset.statistics,
+        resolved.schedule,
+        checkpoint_bytes=storage.checkpoint_bytes,
+    )
+
+
+def _storage(resolved: Resolved) -> StorageAnswer:
+    """A checkpoint: what trains (or the whole model), in its dtype, with optimizer states."""
+    held = persistent(resolved.model, resolved.recipe)
+    recipe = resolved.recipe
+    if recipe.method in (Method.FULL, Method.FREEZE):
+        saved, width = float(resolved.model.total_parameters), recipe.frozen_dtype.num_bytes
+    else:
+        saved = float(held.num_trained)
+        width = recipe.adapter.dtype.num_bytes if recipe.adapter else 4
+    states = held.state_bytes + held.paged_state_bytes + held.master_bytes
+    statistics = resolved.dataset.statistics
+    return StorageAnswer(
+        checkpoint_bytes=checkpoint_bytes(
+            num_saved_parameters=saved,
+            bytes_per_parameter=width,
+            num_trained_parameters=held.num_trained,
+            optimizer_bytes_per_parameter=states / max(held.num_trained, 1),
+        ),
+        kept_bytes=None,
+        dataset_bytes=statistics.raw_bytes if statistics else None,
+    )
+
+
+def _cheapest(
+    resolved: Resolved, sources: Sources, hours: Estimate, notices: list[Notice]
+) -> Cost | None:
+    cluster = resolved.cluster
+    assert cluster is not None  # noqa: S101 - the caller knows
+    limits = resolved.job.limits
+    allowed = allowed_offers(sources.offers.of(cluster.accelerator.name), cluster, limits)
+    notices += allowed.notices
+    if not allowed.offers:
+        text = message(
+            "no_offer", "no offer for {name} is known (or allowed by the limits): cost is unknown",
+            name=cluster.accelerator.name,
+        )  # fmt: skip
+        notices.append(Notice(message=text))
+        return None
+    costs = [
+        cost_of(offer, num_accelerators=cluster.num_accelerators, hours=hours)
+        for offer in allowed.offers
+    ]
+    ranked = compare(costs, currency=limits.budget_currency, rates=sources.offers.rates)
+    if ranked.ranked:
+        chosen = ranked.ranked[0][0]
+    else:
+        chosen = costs[0]
+        notices += [Notice(message=aside.reason) for aside in ranked.incomparable]
+    notices += offer_notices(chosen.offer, sources.today)
+    return chosen
+
+
+def _energy(resolved: Resolved, hours: Estimate, cost: Cost | None) -> Energy | None:
+    cluster = resolved.cluster
+    if cluster is None or not cluster.accelerator.power_w:
+        return None
+    return energy_of(
+        power_w=cluster.accelerator.power_w,
+        num_accelerators=cluster.num_accelerators,
+        hours=hours,
+        carbon=carbon_intensity(cost.offer.region if cost else None),
+    )
+
+
+def _fits_on_every_card(memory: MemoryAnswer, sources: Sources) -> tuple[tuple[str, Fit], ...]:
+    found = []
+    for accelerator in sources.accelerators.accelerators:
+        ranges = memory_ranges(
+            memory.ranges.peak_bytes,
+            context_bytes=accelerator.context_bytes,
+            capacity_bytes=accelerator.capacity_bytes,
+        )
+        found.append((accelerator.name, fit_on(ranges.needed_bytes, accelerator.capacity_bytes)))
+    return tuple(sorted(found, key=lambda pair: (pair[1].capacity_bytes, pair[0])))

@@ -1,0 +1,201 @@
+"""Names and blanks of a job made into values; each blank is an assumption of the answer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from tuneplan.catalog.links import resolve_cluster
+from tuneplan.errors import InvalidRequest, Mistake
+from tuneplan.estimation.batches import BatchShape
+from tuneplan.estimation.run_time import Schedule
+from tuneplan.frameworks.resolve import ResolvedRecipe, resolve_recipe
+from tuneplan.language import message
+from tuneplan.planner.dataset import Dataset
+from tuneplan.planner.evaluating import shape_of_batch
+from tuneplan.planner.sources import Sources
+from tuneplan.spec.answer import Assumption, Notice
+from tuneplan.spec.architecture import ModelArchitecture
+from tuneplan.spec.hardware import Accelerator, Cluster
+from tuneplan.spec.parallelism import Parallelism
+from tuneplan.spec.recipe import TrainingRecipe
+from tuneplan.spec.stated import StatedJob
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """One configuration without blanks.
+
+    Attributes:
+        cluster: None where no accelerator is stated.
+        batch: The micro-batch of one rank.
+    """
+
+    job: StatedJob
+    model: ModelArchitecture
+    recipe: TrainingRecipe
+    parallelism: Parallelism
+    cluster: Cluster | None
+    dataset: Dataset
+    batch: BatchShape
+    schedule: Schedule
+    save_total_limit: int | None
+    software: Mapping[str, str]
+    assumptions: tuple[Assumption, ...]
+    notices: tuple[Notice, ...]
+
+    @property
+    def accelerator(self) -> Accelerator | None:
+        """The card."""
+        return self.cluster.accelerator if self.cluster else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Platform:
+    """Cards of a job, found in the catalogue."""
+
+    cluster: Cluster | None
+    assumptions: tuple[Assumption, ...] = ()
+    notices: tuple[Notice, ...] = ()
+
+
+def resolve_platform(job: StatedJob, sources: Sources) -> Platform:
+    """The stated accelerator, count and links; several stated ones are a choice for ``plan``."""
+    hardware = job.hardware
+    if not hardware.accelerator:
+        notice = message(
+            "no_accelerator",
+            "no accelerator is stated: memory is set beside every card of the catalogue, time and "
+            "cost are unknown; name one with --accelerator, or use `tuneplan plan`",
+        )
+        return Platform(cluster=None, notices=(Notice(message=notice),))
+    if len(hardware.accelerator) > 1 or len(hardware.accelerators_per_node) > 1:
+        raise InvalidRequest([_choice_in_estimate(job)])
+    found = sources.accelerators.resolve(hardware.accelerator[0])
+    assumptions = list(found.assumptions)
+    count = hardware.accelerators_per_node[0] if hardware.accelerators_per_node else 1
+    if not hardware.accelerators_per_node:
+        assumptions.append(_one("hardware.accelerators_per_node", "one card is enough to start"))
+    if hardware.num_nodes is None:
+        assumptions.append(_one("hardware.num_nodes", "one node is enough to start"))
+    resolved = resolve_cluster(
+        found.accelerator,
+        num_nodes=hardware.num_nodes or 1,
+        accelerators_per_node=count,
+        interconnect=hardware.interconnect,
+        inter_node=hardware.inter_node,
+        host_memory_bytes=hardware.host_memory_bytes,
+        disk_bytes_per_s=hardware.disk_bytes_per_s,
+        disk_bytes=hardware.disk_bytes,
+    )
+    return Platform(
+        cluster=resolved.cluster,
+        assumptions=(*assumptions, *resolved.assumptions),
+        notices=found.notes,
+    )
+
+
+def _one(name: str, reason: str) -> Assumption:
+    return Assumption(
+        name=name,
+        value=1,
+        reason=message("one_assumed", reason),
+        source="docs/reference/job.md",
+        how_to_set=f"{name}: 8",
+    )
+
+
+def _choice_in_estimate(job: StatedJob) -> Mistake:
+    return Mistake(
+        message=message(
+            "choice_in_estimate", "estimate answers for one configuration; this job has a choice"
+        ),
+        path="hardware.accelerator",
+        value=list(job.hardware.accelerator),
+        near=job.hardware.accelerator[:3],
+        how_to_fix=message("choice_fix", "name one, or use `tuneplan plan`"),
+    )
+
+
+def resolve(
+    job: StatedJob,
+    *,
+    model: ModelArchitecture,
+    platform: Platform,
+    dataset: Dataset,
+    micro_batch: int | None = None,
+) -> Resolved:
+    """Framework defaults, batch and schedule of one configuration.
+
+    ``micro_batch`` stands in for a blank, ``auto`` or a choice of
+    ``training.per_device_train_batch_size``.
+    """
+    cluster = platform.cluster
+    ranks = cluster.num_accelerators if cluster else 1
+    stated = job.recipe
+    if micro_batch is not None:
+        training = replace(stated.training, per_device_train_batch_size=micro_batch)
+        stated = replace(stated, training=training)
+    found = resolve_recipe(
+        stated,
+        model,
+        cluster.accelerator if cluster else None,
+        world_size=ranks,
+        num_nodes=cluster.num_nodes if cluster else 1,
+    )
+    statistics = dataset.statistics
+    schedule = _schedule(found)
+    batch = shape_of_batch(
+        statistics,
+        found.recipe,
+        found.run.padding,
+        samples_seen=_samples_seen(found, dataset, ranks),
+    )
+    return Resolved(
+        job=job,
+        model=model,
+        recipe=found.recipe,
+        parallelism=found.parallelism,
+        cluster=cluster,
+        dataset=dataset,
+        batch=batch,
+        schedule=schedule,
+        save_total_limit=found.run.save_total_limit,
+        software=found.software,
+        assumptions=(*platform.assumptions, *dataset.assumptions, *found.assumptions),
+        notices=(*platform.notices, *dataset.notices, *found.notices),
+    )
+
+
+def _schedule(found: ResolvedRecipe) -> Schedule:
+    run = found.run
+    return Schedule(
+        num_train_epochs=run.num_train_epochs,
+        max_steps=run.max_steps,
+        rounds_up=_rounds_up(found.software),
+        eval_steps=run.eval_steps,
+        per_device_eval_batch_size=run.per_device_eval_batch_size,
+        save_steps=run.save_steps,
+    )
+
+
+def _rounds_up(software: Mapping[str, str]) -> bool:
+    """Transformers 5 makes a started group of micro-batches a step, earlier versions drop it."""
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        return Version(software.get("transformers", "5")).major >= 5
+    except InvalidVersion:
+        return True
+
+
+def _samples_seen(found: ResolvedRecipe, dataset: Dataset, ranks: int) -> float:
+    """Samples that the whole run draws."""
+    statistics = dataset.statistics
+    samples = statistics.num_samples if statistics else 0
+    if found.run.max_steps:
+        recipe = found.recipe
+        each = recipe.per_device_train_batch_size * recipe.gradient_accumulation_steps
+        return float(found.run.max_steps * each * ranks)
+    return float(math.ceil(samples * found.run.num_train_epochs))
