@@ -11,7 +11,7 @@ from tuneplan.runs.software import canonical_framework, date_in, software_of
         ("AnswerDotAI fsdp_qlora train.py", "fsdp_qlora"),
         ("llm-foundry (Composer, PyTorch FSDP)", "llm-foundry"),
         ("transformers Trainer + peft", "transformers"),
-        ("transformers + peft (custom single step)", "peft-step"),
+        ("transformers + peft (custom single step)", "custom"),
         ("peft custom loop (transformers)", "peft-loop"),
         ("ms-swift (megatron)", "megatron"),
         ("Megatron-DeepSpeed", "megatron-deepspeed"),

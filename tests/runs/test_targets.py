@@ -16,6 +16,12 @@ SEVEN = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_p
             "microsoft/phi-2",
             ("q_proj", "k_proj", "v_proj", "dense", "fc1", "fc2", "lm_head"),
         ),
+        (
+            "query,value,mlp",
+            "litgpt",
+            "Phi-3-mini-4k-instruct",
+            ("qkv_proj", "gate_up_proj", "down_proj"),
+        ),
         ("query,value", "litgpt", "stablelm-base-alpha-3b", ("query_key_value",)),
         ("DEFAULT (qkv)", "ms-swift", "qwen-14b-chat", ("c_attn",)),
         ("DEFAULT (qkv)", "ms-swift", "chatglm3-6b", ("query_key_value",)),

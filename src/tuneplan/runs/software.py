@@ -41,7 +41,7 @@ _FRAMEWORKS: Final[tuple[tuple[str, str], ...]] = (
     ("arctictraining", "arctictraining"),
     ("fms-fsdp", "fms-fsdp"),
     ("peft custom loop", "peft-loop"),
-    ("transformers + peft (custom", "peft-step"),
+    ("transformers + peft (custom", "custom"),
     ("peft + accelerate", "transformers"),
     ("accelerate", "transformers"),
     ("trl", "trl"),

@@ -33,6 +33,15 @@ _LITGPT_FAMILIES: Final = (
         {"projection": ("dense",), "mlp": ("fc1", "fc2"), "head": ("lm_head",)},
     ),
     (
+        re.compile(r"phi-3", re.IGNORECASE),
+        {
+            "query": ("qkv_proj",),
+            "key": ("qkv_proj",),
+            "value": ("qkv_proj",),
+            "mlp": ("gate_up_proj", "down_proj"),
+        },
+    ),
+    (
         re.compile(r"stablelm-(base|tuned)-alpha|pythia|redpajama|dolly", re.IGNORECASE),
         {
             "query": ("query_key_value",),
