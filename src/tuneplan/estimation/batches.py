@@ -7,7 +7,6 @@ stand-in drawn from the stated quantiles or, where only a mean is known, from a 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -15,6 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from tuneplan.estimation.packing import best_fit_decreasing_efficiency
 from tuneplan.spec.data import TokenStatistics
 
 Lengths = NDArray[np.float64]
@@ -209,55 +209,10 @@ def _padded_length(lengths: Lengths, batch_size: int, max_length: int, padding: 
     return expected_longest(lengths, batch_size)
 
 
-def packing_efficiency(lengths: Iterable[float], max_length: int) -> float:
-    """Share of packed positions that hold tokens, by best-fit decreasing.
-
-    That is TRL's ``packing_strategy="bfd"``. Samples longer than ``max_length`` are truncated.
-    """
-    whole = np.clip(np.rint(np.asarray(list(lengths), dtype=float)), 1, max_length).astype(int)
-    if len(whole) == 0:
-        return 1.0
-    return float(whole.sum() / (packed_rows(whole, max_length) * max_length))
-
-
-def packed_rows(lengths: NDArray[np.int_], max_length: int) -> int:
-    """Rows that best-fit decreasing needs.
-
-    Samples of one length are placed together: the tightest open row takes as many as fit before
-    the next tightest is tried, which is what placing them one by one does, because a row that has
-    just taken one is tighter than before. Open rows are counted by free space; a bit mask of the
-    spaces in use finds the tightest.
-    """
-    rows = 0
-    open_rows: dict[int, int] = {}
-    mask = 0
-    values, counts = np.unique(lengths, return_counts=True)
-    for value, count in zip(values[::-1].tolist(), counts[::-1].tolist(), strict=True):
-        left = count
-        while left:
-            fitting = mask >> value
-            if fitting:
-                space = value + (fitting & -fitting).bit_length() - 1
-                available = open_rows[space]
-            else:
-                space, available = max_length, -(-left // (max_length // value))
-                rows += available
-                open_rows[space] = available
-                mask |= 1 << space
-            each = space // value
-            full = min(available, left // each)
-            used = full or 1
-            placed = full * each if full else left
-            rest = space - (each if full else left) * value
-            open_rows[space] = available - used
-            if not open_rows[space]:
-                del open_rows[space]
-                mask &= ~(1 << space)
-            if rest:
-                open_rows[rest] = open_rows.get(rest, 0) + used
-                mask |= 1 << rest
-            left -= placed
-    return rows
+def packing_efficiency(lengths: Lengths, max_length: int) -> float:
+    """Share of packed positions that hold tokens, by best-fit decreasing (TRL's ``bfd``)."""
+    whole = np.maximum(np.rint(lengths), 1).astype(int)
+    return best_fit_decreasing_efficiency(whole.tolist(), max_length)
 
 
 def imbalance_factor(lengths: Lengths, *, samples_per_rank: float, ranks: int) -> float:
