@@ -86,13 +86,12 @@ def estimate_job(job: StatedJob, sources: Sources) -> JobEstimate:
             *dataset.notices,
         ),
     )
-    resolved = _with_batch(job, sources, found.architecture, platform, dataset)
+    resolved = _with_batch(job, found.architecture, platform, dataset)
     return estimate_resolved(resolved, sources)
 
 
 def _with_batch(
     job: StatedJob,
-    sources: Sources,
     model: ModelArchitecture,
     platform: Platform,
     dataset: Dataset,

@@ -1,1 +1,4 @@
-"""Many candidates: enumerate, prune, Pareto, rank; pure."""
+"""Many candidates at once: which are not dominated, in which order; pure.
+
+Read first: ``pareto.py``, ``ranking.py``.
+"""

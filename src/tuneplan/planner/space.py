@@ -1,0 +1,198 @@
+"""The space that ``plan`` searches: what is stated is fixed, a list is a choice, a blank free."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from tuneplan.errors import InvalidRequest, Mistake
+from tuneplan.language import message
+from tuneplan.planner.sources import Sources
+from tuneplan.spec.answer import Assumption, Notice
+from tuneplan.spec.hardware import Accelerator
+from tuneplan.spec.stated import StatedJob, StatedRecipe
+
+MICRO_BATCHES: Final = (1, 2, 4, 8, 16, 32, 64)
+CARDS_PER_NODE: Final = (1, 2, 4, 8)
+MOST_NODES: Final = 8
+METHODS: Final = ("full", "lora", "qlora")
+STRATEGIES: Final = ("ddp", "zero2", "zero3", "fsdp")
+GLOBAL_BATCH: Final = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """Choices that change the recipe: method, checkpointing, packing, layout."""
+
+    method: str | None
+    gradient_checkpointing: bool | str | None
+    packing: bool | None
+    strategy: str | None
+
+    def stated(self, recipe: StatedRecipe) -> StatedRecipe:
+        """The job's recipe with these choices made."""
+        training = replace(
+            recipe.training,
+            gradient_checkpointing=self.gradient_checkpointing,
+            packing=self.packing,
+        )
+        layout = replace(recipe.parallelism, strategy=self.strategy)
+        return replace(recipe, method=self.method, training=training, parallelism=layout)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Space:
+    """Every value of every free setting.
+
+    Attributes:
+        shapes: ``(nodes, cards per node)``.
+        strategies: For more than one card.
+        global_batch_size: Rows (samples, before packing) of an optimizer step, held fixed.
+    """
+
+    accelerators: tuple[Accelerator, ...]
+    shapes: tuple[tuple[int, int], ...]
+    methods: tuple[str | None, ...]
+    checkpointing: tuple[bool | str | None, ...]
+    packing: tuple[bool | None, ...]
+    strategies: tuple[str | None, ...]
+    micro_batches: tuple[int, ...]
+    global_batch_size: int
+    assumptions: tuple[Assumption, ...]
+    notices: tuple[Notice, ...]
+
+    def variants(self) -> list[Variant]:
+        """All combinations of what changes the recipe; one card has no layout."""
+        several = any(nodes * per_node > 1 for nodes, per_node in self.shapes)
+        single = any(nodes * per_node == 1 for nodes, per_node in self.shapes)
+        layouts = (("single",) if single else ()) + (self.strategies if several else ())
+        return [
+            Variant(method=method, gradient_checkpointing=again, packing=packed, strategy=layout)
+            for method in self.methods
+            for again in self.checkpointing
+            for packed in self.packing
+            for layout in layouts
+        ]
+
+    def shapes_of(self, strategy: str | None) -> tuple[tuple[int, int], ...]:
+        """One card for ``single``, more for every other layout."""
+        alone = strategy == "single"
+        return tuple(shape for shape in self.shapes if (shape[0] * shape[1] == 1) is alone)
+
+    @property
+    def size(self) -> int:
+        """Candidates in the space."""
+        per_shape = sum(len(self.shapes_of(variant.strategy)) for variant in self.variants())
+        return per_shape * len(self.accelerators) * len(self.micro_batches)
+
+
+def space_of(job: StatedJob, sources: Sources) -> Space:
+    """The space of a job.
+
+    Raises:
+        InvalidRequest: Choices that cannot be searched.
+        UnknownName: An accelerator that no catalogue holds.
+    """
+    assumptions: list[Assumption] = []
+    notices: list[Notice] = []
+    accelerators = _accelerators(job, sources, assumptions, notices)
+    training = job.recipe.training
+    global_batch = _global_batch(job, assumptions)
+    return Space(
+        accelerators=accelerators,
+        shapes=_shapes(job),
+        methods=_choice(job, "method", job.recipe.method, METHODS),
+        checkpointing=_choice(
+            job, "training.gradient_checkpointing", training.gradient_checkpointing, (True, False)
+        ),
+        packing=_choice(job, "training.packing", training.packing, (False, True)),
+        strategies=_choice(
+            job, "parallelism.strategy", job.recipe.parallelism.strategy, STRATEGIES
+        ),
+        micro_batches=_micro_batches(job),
+        global_batch_size=global_batch,
+        assumptions=tuple(assumptions),
+        notices=tuple(notices),
+    )
+
+
+def _choice(job: StatedJob, key: str, stated: Any, free: tuple[Any, ...]) -> tuple[Any, ...]:
+    if key in job.choices:
+        return tuple(job.choices[key])
+    if isinstance(stated, tuple):
+        return stated
+    if stated is None or stated == "auto":
+        return free
+    return (stated,)
+
+
+def _micro_batches(job: StatedJob) -> tuple[int, ...]:
+    chosen = _choice(
+        job,
+        "training.per_device_train_batch_size",
+        job.recipe.training.per_device_train_batch_size,
+        MICRO_BATCHES,
+    )
+    return tuple(int(size) for size in chosen)
+
+
+def _shapes(job: StatedJob) -> tuple[tuple[int, int], ...]:
+    hardware, limits = job.hardware, job.limits
+    per_node = hardware.accelerators_per_node or CARDS_PER_NODE
+    if hardware.num_nodes is not None:
+        nodes: tuple[int, ...] = (hardware.num_nodes,)
+    else:
+        most = limits.max_nodes or MOST_NODES
+        nodes = tuple(n for n in (1, 2, 4, 8, 16, 32) if n <= most) or (1,)
+    full = max(per_node)
+    return tuple(
+        (count, cards) for count in nodes for cards in per_node if count == 1 or cards == full
+    )
+
+
+def _accelerators(
+    job: StatedJob, sources: Sources, assumptions: list[Assumption], notices: list[Notice]
+) -> tuple[Accelerator, ...]:
+    if job.hardware.accelerator:
+        found = [sources.accelerators.resolve(name) for name in job.hardware.accelerator]
+        for one in found:
+            assumptions.extend(one.assumptions)
+            notices.extend(one.notes)
+        return tuple(sorted({one.accelerator.name: one.accelerator for one in found}.values(),
+                            key=lambda chip: chip.name))  # fmt: skip
+    offered = {offer.accelerator for offer in sources.offers.offers}
+    chips = tuple(
+        chip for chip in sources.accelerators.accelerators
+        if chip.name in offered and chip.vendor in ("NVIDIA", "AMD")
+    )  # fmt: skip
+    if not chips:
+        raise InvalidRequest(
+            [Mistake(message=message("no_chip_offered", "no accelerator has an offer"))]
+        )
+    return chips
+
+
+def _global_batch(job: StatedJob, assumptions: list[Assumption]) -> int:
+    training = job.recipe.training
+    if training.global_batch_size is not None:
+        return training.global_batch_size
+    micro, accumulation = (
+        training.per_device_train_batch_size,
+        training.gradient_accumulation_steps,
+    )
+    if isinstance(micro, int) and isinstance(accumulation, int):
+        return micro * accumulation
+    assumptions.append(
+        Assumption(
+            name="training.global_batch_size",
+            value=GLOBAL_BATCH,
+            reason=message(
+                "global_batch_assumed",
+                "samples of an optimizer step, the same for every candidate so that they train "
+                "alike",
+            ),
+            source="docs/reference/job.md",
+            how_to_set="training.global_batch_size: 64",
+        )
+    )
+    return GLOBAL_BATCH

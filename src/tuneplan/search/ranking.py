@@ -1,0 +1,47 @@
+"""The order of candidates for a goal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+class Goal(StrEnum):
+    """What the user wants most."""
+
+    CHEAPEST = "cheapest"
+    FASTEST = "fastest"
+    BALANCED = "balanced"
+
+
+def ranked(
+    goal: Goal,
+    *,
+    cost: Floats,
+    duration_s: Floats,
+    accelerators: Floats,
+    names: Sequence[str],
+) -> NDArray[np.intp]:
+    """Indices of the candidates, best first.
+
+    cheapest: cost, then duration. fastest: duration, then cost. balanced: the product of cost and
+    duration (what is twice as dear must be twice as fast). Candidates without a price come after
+    those with one, except under ``fastest``. Ties go to fewer cards, then by name, so the order of
+    the catalogue does not matter.
+    """
+    priced = np.isnan(cost)
+    money = np.where(priced, 0.0, cost)
+    product = np.where(priced, duration_s, money * duration_s)
+    keys = {
+        Goal.CHEAPEST: (priced, money, duration_s),
+        Goal.FASTEST: (duration_s, priced, money),
+        Goal.BALANCED: (priced, product, money),
+    }[goal]
+    place = np.argsort(np.argsort(np.asarray(names, dtype=object), kind="stable"), kind="stable")
+    rounded = [np.asarray([float(f"{value:.9g}") for value in key]) for key in keys]
+    return np.lexsort((place, accelerators, *reversed(rounded)))
