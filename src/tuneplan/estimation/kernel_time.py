@@ -78,11 +78,11 @@ def operation_times_s(operations: Sequence[Operation], curves: ChipCurves) -> li
             for axis in zip(*shapes, strict=True)
         ]
         found = gemm_time_s(_gemm_curve(curves, dtype), *stacked)
-        for index, seconds in zip(indices, found, strict=True):
-            single = all(np.ndim(size) == 0 for size in shapes[indices.index(index)])
-            times[index] = _plain(
-                (seconds.flat[0] if single else seconds) * operations[index].count
-            )
+        for index, shape, seconds in zip(indices, shapes, found, strict=True):
+            operation = operations[index]
+            single = all(np.ndim(size) == 0 for size in shape)
+            one = seconds.flat[0] if single else seconds
+            times[index] = _plain(one * operation.count * _slowdown(operation, curves))
     return times
 
 
