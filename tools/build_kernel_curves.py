@@ -60,6 +60,7 @@ class Chip:
     bandwidth: float
     gemm: dict[str, Products]  # by our dtype
     attention: tuple[str, str, str]  # backend/version, kernel_source, kernel family
+    experts: str | None  # backend/version of grouped products: CUTLASS where there is a table
     collectives: str | None
     link: str
     link_bytes_per_s: float  # one direction per card
@@ -89,6 +90,7 @@ CHIPS: dict[str, Chip] = {
         bandwidth=2.039e12,
         gemm={"bfloat16": _bf16("sglang/0.5.10", "trtllm/1.0.0", "vllm/0.14.0")},
         attention=("vllm/0.14.0", "vllm_flash_attn", "flash_attention_2"),
+        experts="trtllm/1.0.0",
         collectives="nccl/2.27.3",
         link="nvlink",
         link_bytes_per_s=3e11,
@@ -101,6 +103,7 @@ CHIPS: dict[str, Chip] = {
         bandwidth=3.35e12,
         gemm={"bfloat16": _bf16(), "float8": _fp8()},
         attention=("vllm/0.24.0", "vllm_flash_attn_fa3", "flash_attention_3"),
+        experts="trtllm/1.3.0rc20",
         collectives="nccl/2.29.2",
         link="nvlink",
         link_bytes_per_s=4.5e11,
@@ -113,6 +116,7 @@ CHIPS: dict[str, Chip] = {
         bandwidth=4.8e12,
         gemm={"bfloat16": _bf16(), "float8": _fp8()},
         attention=("vllm/0.24.0", "vllm_flash_attn_fa3", "flash_attention_3"),
+        experts="trtllm/1.3.0rc20",
         collectives="nccl/2.29.2",
         link="nvlink",
         link_bytes_per_s=4.5e11,
@@ -125,6 +129,7 @@ CHIPS: dict[str, Chip] = {
         bandwidth=0.864e12,
         gemm={"bfloat16": _bf16(), "float8": _fp8()},
         attention=("vllm/0.24.0", "vllm_flash_attn_fa2", "flash_attention_2"),
+        experts="trtllm/1.3.0rc20",
         collectives=None,  # the L40S file is of a broken host: 0.7 GB/s at 8 cards
         link="pcie",
         link_bytes_per_s=3.2e10,
@@ -136,6 +141,7 @@ CHIPS: dict[str, Chip] = {
         bandwidth=7.672e12,
         gemm={"bfloat16": _bf16(), "float8": _fp8()},
         attention=("vllm/0.24.0", "vllm_flashinfer_trtllmprefill", "blackwell"),
+        experts="trtllm/1.3.0rc20",
         collectives="nccl/2.29.2",
         link="nvlink",
         link_bytes_per_s=9e11,
@@ -148,6 +154,7 @@ CHIPS: dict[str, Chip] = {
         bandwidth=8.0e12,
         gemm={"bfloat16": _bf16(), "float8": _fp8()},
         attention=("vllm/0.24.0", "vllm_flashinfer_trtllmprefill", "blackwell"),
+        experts="trtllm/1.3.0rc20",
         collectives="nccl/2.29.2",
         link="nvlink",
         link_bytes_per_s=9e11,
@@ -160,6 +167,7 @@ CHIPS: dict[str, Chip] = {
         bandwidth=8.0e12,
         gemm={"bfloat16": _bf16(), "float8": _fp8()},
         attention=("vllm/0.24.0", "vllm_flashinfer_trtllmprefill", "blackwell"),
+        experts="trtllm/1.3.0rc20",
         collectives="nccl/2.29.2",
         link="nvlink",
         link_bytes_per_s=9e11,
@@ -172,6 +180,7 @@ CHIPS: dict[str, Chip] = {
         bandwidth=8.0e12,
         gemm={"bfloat16": _bf16(), "float8": _fp8()},
         attention=("vllm/0.24.0", "vllm_flashinfer_trtllmprefill", "blackwell"),
+        experts="trtllm/1.3.0rc20",
         collectives="nccl/2.29.2",
         link="nvlink",
         link_bytes_per_s=9e11,
@@ -183,6 +192,7 @@ CHIPS: dict[str, Chip] = {
         bandwidth=1.792e12,
         gemm={"bfloat16": _bf16(), "float8": _fp8()},
         attention=("vllm/0.24.0", "vllm_flash_attn_fa2", "flash_attention_2"),
+        experts="trtllm/1.3.0rc20",
         collectives="nccl/2.29.2",
         link="pcie",
         link_bytes_per_s=6.4e10,
@@ -194,6 +204,7 @@ CHIPS: dict[str, Chip] = {
         bandwidth=0.456e12,
         gemm={"bfloat16": _bf16("vllm/0.26.0")},
         attention=("vllm/0.26.0", "vllm_flash_attn", "flash_attention_2"),
+        experts="vllm/0.26.0",
         collectives="oneccl/2021.17.2",
         link="pcie",
         link_bytes_per_s=3.2e10,
@@ -415,6 +426,39 @@ def collective_times(
     return ranks.astype(np.int32), sizes.astype(np.int64) * 2, times
 
 
+def grouped_slowdown(
+    wheel: Wheel, chip: str, log_time: np.ndarray[Any, Any], axes: tuple[Any, Any, Any]
+) -> tuple[float, float, float]:
+    """Measured time of a layer of experts over our formula for it: median, P10, P90.
+
+    The formula is that of ``estimation.kernel_time``: experts are one product of the rows of one
+    expert with all experts' columns. Scored on 512 tokens and more, evenly routed, bf16, with the
+    traffic of the input's gather, the gated activation and the weighted sum.
+    """
+    facts = CHIPS[chip]
+    table = wheel.table(f"{chip}/moe/{facts.experts}/moe_perf.parquet")
+    keep = (table["moe_dtype"].astype(str) == "bfloat16") & (table["num_tokens"] >= 512)
+    keep &= (table["moe_tp_size"] == 1) & (table["moe_ep_size"] == 1)
+    if "balanced" in table["distribution"].astype(str):
+        keep &= table["distribution"].astype(str) == "balanced"
+    tokens, top, experts, hidden, inner, milliseconds = (
+        table[name][keep].astype(float)
+        for name in ("num_tokens", "topk", "num_experts", "hidden_size", "inter_size", "latency")
+    )
+    rows = tokens * top
+    seconds = np.zeros(len(rows))
+    for columns, depth in ((2 * inner * experts, hidden), (hidden * experts, inner)):
+        at = (rows / experts, columns, depth)
+        beyond = np.prod(
+            [np.maximum(x / axis[-1], 1.0) for x, axis in zip(at, axes, strict=True)], axis=0
+        )
+        seconds += np.exp(interpolate(log_time, axes, at)) * beyond
+    moved = rows * 2 * (2 * hidden + 3 * inner + 2 * hidden)
+    seconds += moved / (facts.bandwidth * facts.bandwidth_efficiency)
+    ratio = milliseconds / 1e3 / seconds
+    return tuple(float(np.quantile(ratio, q)) for q in (0.5, 0.1, 0.9))  # type: ignore[return-value]
+
+
 def best_rate(rows: dict[str, np.ndarray[Any, Any]]) -> float:
     """99th percentile of FLOP/s over shapes of training size, to hold against published bests."""
     chosen = (rows["m"] >= 1024) & (rows["n"] >= 1024) & (rows["k"] >= 1024)
@@ -438,6 +482,13 @@ def build_chip(wheel: Wheel, chip: str, folder: Path) -> tuple[dict[str, Any], l
         every_m = np.unique(rows["m"])
         cube = monotone(fill_gaps(np.log(gemm_cube(rows, every_m, *axes[1:]))))
         cube = cube[np.isin(every_m, axes[0])]
+        if dtype == "bfloat16" and facts.experts is not None:
+            facts.extra["grouped"] = grouped_slowdown(wheel, chip, cube, axes)
+            summary.append(
+                [chip, "experts bfloat16: time over formula (median, P10, P90)", facts.experts]
+                + [f"{value:.2f}" for value in facts.extra["grouped"]]
+                + [""] * 6
+            )
         size = 1 if dtype == "float8" else 2
         floor = roofline_s(
             *np.meshgrid(*axes, indexing="ij"),
@@ -497,6 +548,7 @@ def build_chip(wheel: Wheel, chip: str, folder: Path) -> tuple[dict[str, Any], l
             dtype: round(facts.extra[f"large_{dtype}"] / 1e9) * 1e9 for dtype in facts.gemm
         },
         "gemm": {dtype: str(products) for dtype, products in facts.gemm.items()},
+        "grouped_slowdown": round(facts.extra["grouped"][0], 2) if facts.experts else None,
         "attention": f"{facts.attention[0]}: {facts.attention[1]}",
         "attention_family": facts.attention[2],
         "collectives": facts.collectives,

@@ -98,6 +98,7 @@ def _curves(key: _Key) -> ChipCurves:
         collectives=MappingProxyType(_collective_curves(table)),
         memory_bandwidth_bytes_per_s=accelerator.memory_bandwidth_bytes_per_s,
         bandwidth_efficiency=facts["bandwidth_efficiency"],
+        grouped_slowdown=facts["grouped_slowdown"],
         l2_bytes=float(facts["l2_bytes"]),
         assumptions=() if measured else (_borrowed(accelerator, table),),
     )

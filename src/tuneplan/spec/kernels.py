@@ -86,6 +86,8 @@ class ChipCurves:
         gemm: By dtype name.
         attention: Of the newest kernel the chip has (``family`` says which).
         flash_attention_2: Of FlashAttention-2, which PyTorch's flash SDPA also runs.
+        grouped_slowdown: Measured time of grouped products (experts) over one product of the rows
+            of one expert with the columns of all.
         peak_flop_per_s: By dtype name: datasheet, or scaled to a measured best product.
         collectives: By link (``nvlink``, ``pcie``).
         memory_bandwidth_bytes_per_s: Datasheet.
@@ -106,6 +108,7 @@ class ChipCurves:
     collectives: Mapping[str, CollectiveCurve]
     memory_bandwidth_bytes_per_s: float
     bandwidth_efficiency: float
+    grouped_slowdown: float
     l2_bytes: float
     assumptions: tuple[Assumption, ...] = ()
 
