@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -10,6 +10,7 @@ from typing import Final
 from tuneplan.catalog.architectures import build_architecture
 from tuneplan.catalog.model_entries import ModelEntry, read_config
 from tuneplan.catalog.model_files import StoredWeights, find_config, stored_weights
+from tuneplan.errors import InvalidRequest, Mistake
 from tuneplan.language import Message, message
 from tuneplan.spec.answer import Assumption
 from tuneplan.spec.architecture import (
@@ -19,6 +20,8 @@ from tuneplan.spec.architecture import (
     ModelArchitecture,
 )
 
+# Constants that older checkpoints store beside the weights: rotary frequencies, causal masks.
+_STORED_BUFFERS: Final = ("rotary_emb.inv_freq", ".masked_bias", ".attn.bias", ".attention.bias")
 _CLASS_DEFAULT_SOURCE: Final = "configuration classes of transformers 5.24.0"
 
 
@@ -75,9 +78,12 @@ def resolve_path(path: Path) -> ResolvedModel:
     folder = path if path.is_dir() else None
     config_path = find_config(path) if folder else path
     config = read_config(config_path)
-    architecture, defaults = build_architecture(
-        config, name=config_path.parent.resolve().name or str(path), source=str(config_path)
-    )
+    try:
+        architecture, defaults = build_architecture(
+            config, name=config_path.parent.resolve().name or str(path), source=str(config_path)
+        )
+    except InvalidRequest as problem:
+        raise InvalidRequest(_located(problem.mistakes, config_path)) from problem
     stored = stored_weights(folder) if folder else None
     notes: list[Message] = []
     if stored is not None:
@@ -92,6 +98,23 @@ def resolve_path(path: Path) -> ResolvedModel:
         assumptions=default_assumptions(defaults),
         stored=stored,
     )
+
+
+def _located(mistakes: Sequence[Mistake], config_path: Path) -> list[Mistake]:
+    """The same mistakes with the file and the line where the field stands, if it does."""
+    lines = config_path.read_text(encoding="utf-8").splitlines()
+    located = []
+    for mistake in mistakes:
+        key = (mistake.path or "").rsplit(".", 1)[-1]
+        found = [number for number, line in enumerate(lines, start=1) if f'"{key}"' in line]
+        located.append(
+            replace(
+                mistake,
+                path=f"{config_path}: {mistake.path}",
+                line=found[0] if found else None,
+            )
+        )
+    return located
 
 
 def _compare(architecture: ModelArchitecture, stored: StoredWeights) -> list[Message]:
@@ -114,10 +137,13 @@ def _compare(architecture: ModelArchitecture, stored: StoredWeights) -> list[Mes
                 "against them",
             )
         ]
-    counted = stored.num_parameters
+    counted = stored.num_parameters - sum(
+        size for name, size in stored.names.items() if name.endswith(_STORED_BUFFERS)
+    )
     if architecture.head is None:
         counted -= stored.names.get("lm_head.weight", 0)
-    if counted == architecture.total_parameters:
+    bare = without_buffers(architecture).total_parameters
+    if counted in (architecture.total_parameters, bare):
         return []
     return [
         message(

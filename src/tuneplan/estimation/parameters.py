@@ -1,91 +1,44 @@
-"""Counting parameters: by part, active per token, reached by adapters, trained by a method.
+"""Counting parameters: by part, active per token, trained by a method.
 
-Adapters follow PEFT 0.21.2: ``target_modules`` names match a module whose path equals the name or
-ends with ``.name`` (``tuners_utils.check_target_module_exists``); ``all-linear`` takes every linear
-except the output head (``_maybe_include_all_linear_layers``). Routed experts are stacked parameters
-and routers are no plain linears in transformers 5, so neither is reached.
+What an adapter reaches is in ``adapters.py``; its names are offered here too.
 """
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from tuneplan.errors import InvalidRequest, Mistake
+from tuneplan.estimation.adapters import (
+    LinearModule,
+    adapted_modules,
+    default_target_modules,
+    feed_forward_weights,
+    linear_modules,
+    resolve_target_modules,
+)
 from tuneplan.language import message
 from tuneplan.spec.architecture import (
     Attention,
-    FeedForward,
     LayerGroup,
     MixtureOfExperts,
     ModelArchitecture,
-    Recurrence,
     Weight,
     WeightKind,
 )
 from tuneplan.spec.recipe import Adapter, Method
 
-ALL_LINEAR: Final = "all-linear"
-
-# PEFT 0.21.2, utils/constants.py, TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
-_QUERY_AND_VALUE: Final = ("q_proj", "v_proj")
-_DEFAULT_TARGETS: Final = {
-    "bloom": ("query_key_value",),
-    "chatglm": ("query_key_value",),
-    "falcon": ("query_key_value",),
-    "gemma": _QUERY_AND_VALUE,
-    "gemma2": _QUERY_AND_VALUE,
-    "gemma3_text": _QUERY_AND_VALUE,
-    "gemma4": _QUERY_AND_VALUE,
-    "gpt2": ("c_attn",),
-    "gpt_bigcode": ("c_attn",),
-    "gpt_neox": ("query_key_value",),
-    "llama": _QUERY_AND_VALUE,
-    "mistral": _QUERY_AND_VALUE,
-    "mixtral": _QUERY_AND_VALUE,
-    "mpt": ("Wqkv",),
-    "nemotron_h": ("q_proj", "k_proj", "v_proj", "o_proj"),
-    "opt": _QUERY_AND_VALUE,
-    "phi": ("q_proj", "v_proj", "fc1", "fc2"),
-    "qwen2": _QUERY_AND_VALUE,
-    "qwen3": _QUERY_AND_VALUE,
-}
-_ADAPTABLE: Final = (WeightKind.LINEAR, WeightKind.EMBEDDING)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinearModule:
-    """One kind of linear of a model and how often it stands in it.
-
-    Attributes:
-        path: Full name with ``*`` for the layer number.
-        count: How many of them the model has.
-        vision: Whether it belongs to the image tower.
-    """
-
-    path: str
-    weight: Weight
-    count: int
-    vision: bool = False
-
-    @property
-    def leaf(self) -> str:
-        """Last part of the name."""
-        return self.weight.leaf
-
-    def matches(self, name: str) -> bool:
-        """Whether PEFT would take ``name`` for this module."""
-        return self.path == name or self.path.endswith(f".{name}")
-
-    def adapter_parameters(self, r: int, *, use_dora: bool = False) -> int:
-        """LoRA's two matrices, r x in and out x r (Hu et al. 2021); DoRA's magnitude is out more.
-
-        Over all layers that hold the module.
-        """
-        one = r * (self.weight.in_features + self.weight.out_features)
-        return self.count * (one + (self.weight.out_features if use_dora else 0))
+__all__ = [
+    "LinearModule",
+    "ParameterCounts",
+    "adapted_modules",
+    "default_target_modules",
+    "linear_modules",
+    "parameter_counts",
+    "resolve_target_modules",
+    "saved_module_parameters",
+    "trainable_parameters",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,79 +67,6 @@ class ParameterCounts:
     total: int
     active: int
     matmul_active: int
-
-
-def linear_modules(
-    architecture: ModelArchitecture, *, vision: bool = False
-) -> tuple[LinearModule, ...]:
-    """Every linear that ``all-linear`` reaches, in the order of the model.
-
-    Args:
-        architecture: The model.
-        vision: Whether the image tower's linears are reached as well (PEFT alone does; trainers
-            that freeze the tower do not).
-    """
-    return tuple(
-        module
-        for module in _modules(architecture, vision=vision)
-        if module.weight.kind is WeightKind.LINEAR and module.weight is not architecture.head
-    )
-
-
-def default_target_modules(model_type: str) -> tuple[str, ...] | None:
-    """The leaves PEFT 0.21.2 adapts when nothing is stated; None where it demands a statement."""
-    return _DEFAULT_TARGETS.get(model_type)
-
-
-def resolve_target_modules(
-    architecture: ModelArchitecture,
-    stated: str | Sequence[str] | None,
-    *,
-    vision: bool = False,
-) -> tuple[str, ...]:
-    """The names an adapter targets: checked, without doubles, in the order of the model.
-
-    Args:
-        architecture: The model.
-        stated: ``all-linear``, names (or one name), or None for PEFT's default of this model type.
-        vision: As in ``linear_modules``.
-
-    Raises:
-        InvalidRequest: names that the model lacks, each with near ones; or nothing is stated for a
-            model type that PEFT has no default for.
-    """
-    if stated is None:
-        default = default_target_modules(architecture.model_type)
-        if default is None:
-            raise InvalidRequest([_no_default(architecture)])
-        return default
-    if isinstance(stated, str) and stated.lower() == ALL_LINEAR:
-        leaves = (module.leaf for module in linear_modules(architecture, vision=vision))
-        return tuple(dict.fromkeys(leaves))
-    names = (stated,) if isinstance(stated, str) else tuple(stated)
-    modules = _adaptable(architecture, vision=vision)
-    mistakes = [
-        _unknown_target(architecture, name, modules)
-        for name in names
-        if not any(module.matches(name) for module in modules)
-    ]
-    if mistakes or not names:
-        raise InvalidRequest(mistakes or [_no_default(architecture)])
-    first = {
-        name: next(i for i, module in enumerate(modules) if module.matches(name)) for name in names
-    }
-    return tuple(sorted(first, key=lambda name: first[name]))
-
-
-def adapted_modules(
-    architecture: ModelArchitecture, target_modules: Sequence[str], *, vision: bool = False
-) -> tuple[LinearModule, ...]:
-    """The modules that (resolved) names reach: linears, embeddings, the head if it is named."""
-    return tuple(
-        module
-        for module in _adaptable(architecture, vision=vision)
-        if any(module.matches(name) for name in target_modules)
-    )
 
 
 def trainable_parameters(
@@ -228,6 +108,8 @@ def trainable_parameters(
         )
     reached = adapted_modules(architecture, adapter.target_modules, vision=trains_vision)
     use_dora = adapter.use_dora or method is Method.DORA
+    if use_dora and any(module.stacked for module in reached):
+        raise InvalidRequest([_dora_on_experts(architecture)])
     low_rank = sum(module.adapter_parameters(adapter.r, use_dora=use_dora) for module in reached)
     return low_rank + saved_module_parameters(architecture, adapter.modules_to_save)
 
@@ -275,7 +157,7 @@ def _parts(architecture: ModelArchitecture) -> Iterator[tuple[str, Weight, int]]
             home = "attention" if isinstance(layer.mixer, Attention) else "recurrence"
             for weight in layer.mixer.weights:
                 yield _part_of(weight, home), weight, group.count
-        for weight in _feed_forward_weights(layer.feed_forward):
+        for weight in feed_forward_weights(layer.feed_forward):
             yield _part_of(weight, "feed_forward"), weight, group.count
         for weight in layer.extra:
             yield _part_of(weight, "other"), weight, group.count
@@ -291,14 +173,6 @@ def _part_of(weight: Weight, home: str) -> str:
         WeightKind.ROUTER: "routers",
     }
     return own.get(weight.kind, home)
-
-
-def _feed_forward_weights(block: FeedForward | MixtureOfExperts | None) -> Iterator[Weight]:
-    if block is None:
-        return
-    yield from block.weights
-    if isinstance(block, MixtureOfExperts) and block.shared is not None:
-        yield from block.shared.weights
 
 
 def _matmul_active(architecture: ModelArchitecture) -> int:
@@ -319,42 +193,6 @@ def _multiplied(weight: Weight, group: LayerGroup) -> int:
     if weight.kind is WeightKind.EXPERTS and isinstance(mixture, MixtureOfExperts):
         return weight.num_weight_elements * mixture.num_experts_per_tok // mixture.num_experts
     return 0
-
-
-def _modules(architecture: ModelArchitecture, *, vision: bool) -> Iterator[LinearModule]:
-    """Every weight with its full path; the image tower only where ``vision``."""
-    for weight in architecture.embeddings:
-        yield LinearModule(path=weight.name, weight=weight, count=1)
-    tower = architecture.vision
-    if tower is not None and vision:
-        for weight in tower.outer:
-            yield LinearModule(path=weight.name, weight=weight, count=1, vision=True)
-        for group in tower.groups:
-            yield from _group_modules(group, vision=True)
-    for group in architecture.groups:
-        yield from _group_modules(group, vision=False)
-    for weight in (*architecture.outer, *((architecture.head,) if architecture.head else ())):
-        yield LinearModule(path=weight.name, weight=weight, count=1)
-
-
-def _group_modules(group: LayerGroup, *, vision: bool) -> Iterator[LinearModule]:
-    """Mixer, feed-forward, then the rest: the order in which they run."""
-    layer = group.layer
-    mixer: Sequence[Weight] = ()
-    if isinstance(layer.mixer, Attention | Recurrence):
-        mixer = layer.mixer.weights
-    for weight in (*mixer, *_feed_forward_weights(layer.feed_forward), *layer.extra):
-        yield LinearModule(
-            path=f"{group.prefix}.*.{weight.name}", weight=weight, count=group.count, vision=vision
-        )
-
-
-def _adaptable(architecture: ModelArchitecture, *, vision: bool) -> tuple[LinearModule, ...]:
-    return tuple(
-        module
-        for module in _modules(architecture, vision=vision)
-        if module.weight.kind in _ADAPTABLE
-    )
 
 
 def _vision(architecture: ModelArchitecture) -> int:
@@ -399,65 +237,13 @@ def _trainable_of_layer(group: LayerGroup) -> int:
     return sum(weight.num_parameters for weight in group.layer.weights() if not weight.buffer)
 
 
-def _leaves(modules: Sequence[LinearModule]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(module.leaf for module in modules))
-
-
-def _unknown_target(
-    architecture: ModelArchitecture, name: str, modules: Sequence[LinearModule]
-) -> Mistake:
-    leaves = _leaves(modules)
-    if _is_expert(architecture, name):
-        text = message(
-            "target_is_expert",
-            "{name!r} names the routed experts or their router, which transformers 5 holds as "
-            "stacked parameters that PEFT's target_modules does not reach; {model} offers {leaves}",
-            name=name,
-            model=architecture.name,
-            leaves=", ".join(leaves),
-        )
-    else:
-        text = message(
-            "unknown_target_module",
-            "{model} has no module {name!r} for an adapter; it offers {leaves}",
-            name=name,
-            model=architecture.name,
-            leaves=", ".join(leaves),
-        )
-    return Mistake(
-        message=text,
-        path="adapter.target_modules",
-        value=name,
-        near=tuple(difflib.get_close_matches(name, leaves, n=3)),
-        how_to_fix=message(
-            "use_known_target",
-            "write all-linear, or one or more of: {leaves}",
-            leaves=", ".join(leaves),
-        ),
-    )
-
-
-def _is_expert(architecture: ModelArchitecture, name: str) -> bool:
-    kinds = (WeightKind.EXPERTS, WeightKind.ROUTER)
-    return any(
-        module.weight.kind in kinds and (module.matches(name) or f".{name}." in module.path)
-        for module in _modules(architecture, vision=False)
-    )
-
-
-def _no_default(architecture: ModelArchitecture) -> Mistake:
-    leaves = _leaves(linear_modules(architecture))
+def _dora_on_experts(architecture: ModelArchitecture) -> Mistake:
     return Mistake(
         message=message(
-            "target_modules_needed",
-            "PEFT has no default target_modules for model type {model_type!r}: state them",
-            model_type=architecture.model_type,
+            "dora_on_experts",
+            "PEFT has no DoRA for the stacked experts of {model}: use lora, or target the "
+            "attention alone",
+            model=architecture.name,
         ),
         path="adapter.target_modules",
-        near=leaves[:3],
-        how_to_fix=message(
-            "use_known_target",
-            "write all-linear, or one or more of: {leaves}",
-            leaves=", ".join(leaves),
-        ),
     )

@@ -18,7 +18,6 @@ from tuneplan.catalog.architectures.parts import (
     language_model,
     linear,
     norm,
-    router,
     sliding_kinds,
     window_settings,
 )
@@ -213,7 +212,7 @@ def _gemma4_experts(fields: Fields, hidden_size: int, dense: FeedForward) -> Mix
     size = fields.count("moe_intermediate_size")
     return MixtureOfExperts(
         weights=(
-            router("router.proj", num_experts, hidden_size),
+            linear("router.proj", num_experts, hidden_size),
             bare("router.scale", hidden_size),
             bare("router.per_expert_scale", num_experts),
             experts("experts.gate_up_proj", num_experts, 2 * size, hidden_size),

@@ -38,6 +38,7 @@ def llama4_text(fields: Fields) -> ModelArchitecture:
         num_experts_per_tok=per_token,
         prefix="feed_forward",
         router_name="router",
+        router_is_linear=True,
         shared=gated_feed_forward(
             heads.hidden_size, expert_size, prefix="feed_forward.shared_expert"
         ),

@@ -45,15 +45,20 @@ def gated_experts(
     prefix: str = "mlp",
     router_name: str = "gate",
     router_bias: bool = False,
+    router_is_linear: bool = False,
     bias: bool = False,
     activation: str = "silu",
     more: tuple[Weight, ...] = (),
     shared: FeedForward | None = None,
 ) -> MixtureOfExperts:
-    """Gated routed experts: router, ``gate_up_proj``, ``down_proj``, then what ``more`` adds."""
+    """Gated routed experts: router, ``gate_up_proj``, ``down_proj``, then what ``more`` adds.
+
+    With ``router_is_linear`` the router is a plain linear, which adapters and quantisers take.
+    """
+    score = linear if router_is_linear else router
     return MixtureOfExperts(
         weights=(
-            router(f"{prefix}.{router_name}", num_experts, hidden_size, bias=router_bias),
+            score(f"{prefix}.{router_name}", num_experts, hidden_size, bias=router_bias),
             experts(
                 f"{prefix}.experts.gate_up_proj",
                 num_experts,
@@ -132,6 +137,7 @@ def phimoe(fields: Fields) -> ModelArchitecture:
             num_experts=num_experts,
             num_experts_per_tok=per_token,
             router_name="router",
+            router_is_linear=True,
         ),
         norm_bias=True,
         head_bias=fields.flag("lm_head_bias", default=False),
