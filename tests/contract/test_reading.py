@@ -10,6 +10,10 @@ from tuneplan.spec.stated import StatedJob, StatedRecipe
 
 FULL = Path(__file__).parent / "jobs" / "full.yaml"
 MODEL = "model: Qwen/Qwen2.5-7B-Instruct\n"
+SIXTY_FOUR = (
+    "training: {global_batch_size: 64, per_device_train_batch_size: 2, "
+    "gradient_accumulation_steps: 8}\n"
+)
 
 
 def mistakes_of(text: str, **flags: object) -> dict[str, Mistake]:
@@ -239,11 +243,7 @@ def test_impossible_values_are_refused(body: str, code: str) -> None:
         ("hardware: {num_nodes: 4}\nlimits: {max_nodes: 2}", "more_nodes_than_allowed"),
         ("parallelism: {strategy: ddp, offload: params}", "ddp_offload"),
         ("hardware: {accelerators_per_node: 6}\nparallelism: {tensor: 4}", "degrees_do_not_divide"),
-        (
-            "training: {global_batch_size: 64, per_device_train_batch_size: 2, "
-            "gradient_accumulation_steps: 8}\nhardware: {accelerators_per_node: 2}",
-            "global_batch_does_not_match",
-        ),
+        (SIXTY_FOUR + "hardware: {accelerators_per_node: 2}", "global_batch_does_not_match"),
         (
             "training: {global_batch_size: 63, per_device_train_batch_size: 2}",
             "global_batch_does_not_match",
@@ -260,10 +260,7 @@ def test_contradictions_are_refused(body: str, code: str) -> None:
 
 def test_a_global_batch_that_adds_up_is_accepted() -> None:
     # 2 sequences x 8 micro-batches x 4 accelerators = 64
-    job = load_job_text(
-        MODEL + "training: {global_batch_size: 64, per_device_train_batch_size: 2, "
-        "gradient_accumulation_steps: 8}\nhardware: {accelerators_per_node: 4}\n"
-    )
+    job = load_job_text(MODEL + SIXTY_FOUR + "hardware: {accelerators_per_node: 4}\n")
     assert job.recipe.training.global_batch_size == 64
 
 

@@ -271,7 +271,13 @@ class Number(Reader):
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise _wrong_kind(value, wanted if self.word is None else f"{wanted} or {self.word}")
         if not math.isfinite(value):
-            raise Refused(message("not_finite", "expects {wanted}, got no number", wanted=wanted))
+            raise Refused(
+                message(
+                    "not_finite",
+                    "expects {wanted}, not infinity or an undefined value",
+                    wanted=wanted,
+                )
+            )
         if self.whole and value != int(value):
             raise Refused(
                 message("not_whole", "{value} is not a whole number", value=value),
