@@ -9,6 +9,7 @@ import click
 from tuneplan.cli.answering import show, today
 from tuneplan.cli.commands import SpokenCommand
 from tuneplan.cli.options import JobRequest, answer_options, job_options
+from tuneplan.language import say
 
 
 @click.command("explain", cls=SpokenCommand)
@@ -27,5 +28,5 @@ def command(job: JobRequest, *, figure: str | None, as_json: bool) -> None:
     if figure is None:  # one word is the figure, not the job
         figure, job = job.source, replace(job, source=None)
     if figure is None:
-        raise click.MissingParameter(param_hint="FIGURE", param_type="argument")
+        raise click.UsageError(say("name a FIGURE, such as memory.peak_bytes"))
     show(explain_answer(job.read(), figure, as_of=today()), explain_text, as_json=as_json)

@@ -211,13 +211,11 @@ class Word(Reader):
             if value is False and word is not None:
                 return spellings[word]
         choices = ("true", "false", *self.words) if self.flags else self.words
+        listed = ", ".join((*choices, "auto") if self.auto else choices)
+        if not isinstance(value, str | int | float):
+            raise _wrong_kind(value, listed)
         raise Refused(
-            message(
-                "not_one_of",
-                "{value!r} is not one of {choices}",
-                value=value if isinstance(value, str | int | float) else kind_of(value),
-                choices=", ".join((*choices, "auto") if self.auto else choices),
-            ),
+            message("not_one_of", "{value!r} is not one of {choices}", value=value, choices=listed),
             near=nearest(value, choices) if isinstance(value, str) else (),
         )
 
