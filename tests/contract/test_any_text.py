@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings
@@ -14,6 +15,7 @@ from tuneplan.contract.spellings import IRRELEVANT, SPELLINGS
 from tuneplan.errors import InvalidRequest, UnreadableFile
 from tuneplan.report.errors import errors_document, errors_text
 
+FULL = Path(__file__).parent / "jobs" / "full.yaml"
 WRITTEN = sorted({*keys(), *IRRELEVANT, *(name for s in SPELLINGS for name in s.written)})
 SCALARS = (
     st.none()
@@ -33,11 +35,14 @@ VALUES = st.recursive(
 
 
 def read_text(text: str, form: str) -> None:
+    refused: InvalidRequest | UnreadableFile | None = None
     try:
         load_job_text(text, form=form)
     except (InvalidRequest, UnreadableFile) as error:
-        assert errors_text(error.mistakes).strip()
-        json.dumps(errors_document(error.mistakes), allow_nan=False)
+        refused = error
+    if refused is not None:
+        assert errors_text(refused.mistakes).strip()
+        json.dumps(errors_document(refused.mistakes), allow_nan=False)
 
 
 @given(st.text(max_size=300), st.sampled_from(["yaml", "json", "toml"]))
@@ -61,6 +66,13 @@ def read_text(text: str, form: str) -> None:
 @example("[a.b]\nc = 1979-05-27T07:32:00Z", "toml")
 def test_any_text_reads_or_is_refused(text: str, form: str) -> None:
     read_text(text, form)
+
+
+@given(st.integers(0, 2000), st.integers(0, 40), st.text(max_size=12))
+@settings(max_examples=150, deadline=None)
+def test_a_job_with_a_piece_torn_out_reads_or_is_refused(at: int, length: int, text: str) -> None:
+    written = FULL.read_text()
+    read_text(written[:at] + text + written[at + length :], "yaml")
 
 
 @given(st.dictionaries(st.sampled_from(WRITTEN), VALUES, max_size=6))

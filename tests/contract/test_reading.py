@@ -10,6 +10,10 @@ from tuneplan.spec.stated import StatedJob, StatedRecipe
 
 FULL = Path(__file__).parent / "jobs" / "full.yaml"
 MODEL = "model: Qwen/Qwen2.5-7B-Instruct\n"
+SIXTY_FOUR = (
+    "training: {global_batch_size: 64, per_device_train_batch_size: 2, "
+    "gradient_accumulation_steps: 8}\n"
+)
 
 
 def mistakes_of(text: str, **flags: object) -> dict[str, Mistake]:
@@ -146,6 +150,12 @@ def test_max_steps_beside_epochs_is_allowed_and_told() -> None:
     assert [notice.message.code for notice in job.notices] == ["max_steps_counts"]
 
 
+def test_a_month_is_30_days_and_that_is_told() -> None:
+    job = load_job_text(MODEL + "limits: {deadline: 2 months}\n")
+    assert job.limits.deadline_s == 2 * 30 * 24 * 3600
+    assert [notice.message.code for notice in job.notices] == ["month_is_30_days"]
+
+
 def test_every_mistake_is_told_at_once_with_its_line() -> None:
     found = mistakes_of(
         """\
@@ -195,6 +205,7 @@ limits:
         ("training: {optim: ''}", "empty_text"),
         ("training: 5", "not_a_section"),
         ("method: lorra", "not_one_of"),
+        ("objective: [sft, dpo]", "wrong_kind"),
         ("framework: trl==", "empty_text"),
         ("framework: tlr", "not_one_of"),
         ("software: {date: 2026-13}", "not_a_version"),
@@ -239,11 +250,7 @@ def test_impossible_values_are_refused(body: str, code: str) -> None:
         ("hardware: {num_nodes: 4}\nlimits: {max_nodes: 2}", "more_nodes_than_allowed"),
         ("parallelism: {strategy: ddp, offload: params}", "ddp_offload"),
         ("hardware: {accelerators_per_node: 6}\nparallelism: {tensor: 4}", "degrees_do_not_divide"),
-        (
-            "training: {global_batch_size: 64, per_device_train_batch_size: 2, "
-            "gradient_accumulation_steps: 8}\nhardware: {accelerators_per_node: 2}",
-            "global_batch_does_not_match",
-        ),
+        (SIXTY_FOUR + "hardware: {accelerators_per_node: 2}", "global_batch_does_not_match"),
         (
             "training: {global_batch_size: 63, per_device_train_batch_size: 2}",
             "global_batch_does_not_match",
@@ -260,10 +267,7 @@ def test_contradictions_are_refused(body: str, code: str) -> None:
 
 def test_a_global_batch_that_adds_up_is_accepted() -> None:
     # 2 sequences x 8 micro-batches x 4 accelerators = 64
-    job = load_job_text(
-        MODEL + "training: {global_batch_size: 64, per_device_train_batch_size: 2, "
-        "gradient_accumulation_steps: 8}\nhardware: {accelerators_per_node: 4}\n"
-    )
+    job = load_job_text(MODEL + SIXTY_FOUR + "hardware: {accelerators_per_node: 4}\n")
     assert job.recipe.training.global_batch_size == 64
 
 
@@ -334,6 +338,15 @@ class TestPrecedence:
     def test_a_path_flag_refers_to_the_working_directory(self) -> None:
         job = load_job(FULL, overrides={"data.path": "x.jsonl"})
         assert job.data.path == (str(Path("x.jsonl").absolute()),)
+
+    def test_a_model_folder_of_a_flag_refers_to_the_working_directory(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "weights").mkdir()
+        monkeypatch.chdir(tmp_path)
+        job = load_job(FULL, overrides={"model": "weights"})
+        assert job.model == str(tmp_path / "weights")
+        assert load_job(FULL, overrides={"model": "7B"}).model == "7B"
 
     def test_a_setting_that_is_none_is_refused(self) -> None:
         with pytest.raises(InvalidRequest) as caught:

@@ -17,7 +17,7 @@ from tuneplan import __version__
 from tuneplan.cli.commands import COMMANDS, LateGroup
 from tuneplan.cli.options import language_of, wants_json
 from tuneplan.errors import InputError, MissingExtra, Mistake, TuneplanError
-from tuneplan.language import message, speaking
+from tuneplan.language import LANGUAGES, message, speaking
 
 ANSWERED: Final = 0
 OUR_DEFECT: Final = 1
@@ -37,7 +37,7 @@ INTERRUPTED: Final = 130
 )
 @click.version_option(__version__, "-V", "--version", message="%(prog)s %(version)s")
 @click.option("--json", "as_json", is_flag=True, help="Answer as JSON on stdout.")
-@click.option("--lang", metavar="LANGUAGE", help="en, zh-TW or zh-CN.")
+@click.option("--lang", type=click.Choice(LANGUAGES), help="Language of the answer.")
 @click.pass_context
 def cli(ctx: click.Context, *, as_json: bool, lang: str | None) -> None:  # noqa: ARG001
     """The group itself: without a command it shows the help; the flags are read by ``run``."""

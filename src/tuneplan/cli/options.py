@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -28,31 +30,40 @@ _FLAGS: Final = (
 _SEVERAL: Final = ("--method", "--accelerator", "--count", "--data")
 
 
-def job_options(function: Command) -> Command:
-    """The JOB argument, its short flags and ``--set``; the function gets ``read_job``."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRequest:
+    """A job as the command line gives it: a file, short flags, ``--set``."""
 
+    source: str | None
+    overrides: Mapping[str, Any]
+    settings: Sequence[str]
+
+    def read(self) -> StatedJob:
+        """Read the job, or refuse it with every mistake."""
+        from tuneplan.contract.reading import load_job
+
+        return load_job(self.source, overrides=self.overrides, set_=self.settings)
+
+
+def job_options(function: Command) -> Command:
+    """The JOB argument, its short flags and ``--set``; the function gets a ``JobRequest``."""
+
+    @wraps(function)  # click keeps the options of the decorators below on the function itself
     def gather(*positional: Any, **values: Any) -> Any:
         names = {key: flag.lstrip("-").replace("-", "_") for flag, key, _ in _FLAGS}
         flags = {key: values.pop(name) for key, name in names.items()}
         source, settings = values.pop("job"), values.pop("settings")
         overrides = {key: _plain(value) for key, value in flags.items() if value not in (None, ())}
+        request = JobRequest(source=source, overrides=overrides, settings=settings)
+        return function(*positional, job=request, **values)
 
-        def read_job() -> StatedJob:
-            from tuneplan.contract.reading import load_job
-
-            return load_job(source, overrides=overrides, set_=settings)
-
-        return function(*positional, read_job=read_job, **values)
-
-    wrapped: Any = gather
-    wrapped.__name__, wrapped.__doc__ = function.__name__, function.__doc__
-    wrapped = click.option(
+    wrapped: Any = click.option(
         "--set",
         "settings",
         multiple=True,
         metavar="KEY=VALUE",
         help="Any key of the job file: --set training.packing=true.",
-    )(wrapped)
+    )(gather)
     for flag, _, text in reversed(_FLAGS):
         wrapped = click.option(flag, multiple=flag in _SEVERAL, help=text)(wrapped)
     return click.argument("job", required=False, metavar="[JOB]")(wrapped)  # type: ignore[no-any-return]

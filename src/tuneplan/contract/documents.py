@@ -8,6 +8,7 @@ import sys
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
@@ -97,12 +98,17 @@ def plain(value: Any, *, name: str, depth: int = 0) -> Any:
         return [plain(item, name=name, depth=depth + 1) for item in value]
     if isinstance(value, int) and value.bit_length() > 64:
         return hex(value)[:40]
+    if isinstance(value, PathLike):
+        return str(value)
     return value
 
 
 def _too_deep(name: str) -> UnreadableFile:
     return UnreadableFile(
-        message("too_deep", "{path} is nested too deeply for a job file", path=name), path=name
+        message(
+            "too_deep", "{path} holds too much, or is nested too deeply, for a job file", path=name
+        ),
+        path=name,
     )
 
 

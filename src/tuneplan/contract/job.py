@@ -64,7 +64,10 @@ _PB: Final = 10**15
 class Section(BaseModel):
     """Base of the sections: unknown keys are refused, nothing changes after reading."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+    # Validators are built when first used: a command builds only those it needs.
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, arbitrary_types_allowed=True, defer_build=True
+    )
 
 
 class AdapterSection(Section):

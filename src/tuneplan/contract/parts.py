@@ -33,6 +33,7 @@ class Part(BaseModel):
         json_schema_serialization_defaults_required=True,
         json_schema_extra=_open_to_new_fields,
         protected_namespaces=(),
+        defer_build=True,  # a command builds only the validators that it needs
     )
 
 

@@ -133,7 +133,7 @@ def _flag_tree(
         pairs.append((path.strip(), value))
     tree: Tree = {}
     for path, value in pairs:
-        if path in _PATH_KEYS and base_path != ".":
+        if base_path != "." and (path in _PATH_KEYS or (path == "model" and _is_path(value))):
             value = _from_working_directory(value)
         mistakes += _plant(tree, path, value)
     return tree, mistakes
@@ -141,6 +141,14 @@ def _flag_tree(
 
 def _not_a_setting(text: str) -> Refused:
     return Refused(message("not_a_setting", "{text!r} is not KEY=VALUE", text=text))
+
+
+def _is_path(value: Any) -> bool:
+    """Whether a model is one on disk; every other name has nothing to do with folders."""
+    try:
+        return isinstance(value, str) and Path(value).exists()
+    except (OSError, ValueError):
+        return False
 
 
 def _from_working_directory(value: Any) -> Any:
@@ -332,6 +340,9 @@ def _notices(job: JobFile, of_file: Rewritten, of_flags: Rewritten) -> list[Noti
             keys=", ".join(left_aside),
         )
         notices.append(Notice(message=text))
+    if "month" in str((of_file.tree.get("limits") or {}).get("deadline")):
+        text = message("month_is_30_days", "a month is taken as 30 x 24 h")
+        notices.append(Notice(message=text, path="limits.deadline"))
     if job.training is not None and job.training.max_steps and job.training.num_train_epochs:
         text = message("max_steps_counts", "max_steps counts, num_train_epochs does not")
         notices.append(Notice(message=text, path="training.max_steps"))

@@ -211,13 +211,11 @@ class Word(Reader):
             if value is False and word is not None:
                 return spellings[word]
         choices = ("true", "false", *self.words) if self.flags else self.words
+        listed = ", ".join((*choices, "auto") if self.auto else choices)
+        if not isinstance(value, str | int | float):
+            raise _wrong_kind(value, listed)
         raise Refused(
-            message(
-                "not_one_of",
-                "{value!r} is not one of {choices}",
-                value=value if isinstance(value, str | int | float) else kind_of(value),
-                choices=", ".join((*choices, "auto") if self.auto else choices),
-            ),
+            message("not_one_of", "{value!r} is not one of {choices}", value=value, choices=listed),
             near=nearest(value, choices) if isinstance(value, str) else (),
         )
 
@@ -271,7 +269,13 @@ class Number(Reader):
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise _wrong_kind(value, wanted if self.word is None else f"{wanted} or {self.word}")
         if not math.isfinite(value):
-            raise Refused(message("not_finite", "expects {wanted}, got no number", wanted=wanted))
+            raise Refused(
+                message(
+                    "not_finite",
+                    "expects {wanted}, not infinity or an undefined value",
+                    wanted=wanted,
+                )
+            )
         if self.whole and value != int(value):
             raise Refused(
                 message("not_whole", "{value} is not a whole number", value=value),

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 from tuneplan.contract import SCHEMA_VERSION
 from tuneplan.contract.plain_json import json_value
 from tuneplan.errors import Mistake
 from tuneplan.language import say
 
+_MOST_SHOWN: Final = 50
+
 
 def errors_text(mistakes: Sequence[Mistake]) -> str:
     """One paragraph a mistake: where, what, nearest choices, how to fix."""
-    lines = [line for mistake in mistakes for line in _paragraph(mistake)]
+    lines = [line for mistake in mistakes[:_MOST_SHOWN] for line in _paragraph(mistake)]
+    if len(mistakes) > _MOST_SHOWN:
+        lines += ["", say("and {count} more", count=len(mistakes) - _MOST_SHOWN)]
     if len(mistakes) > 1:
         lines += ["", say("{count} mistakes in all.", count=len(mistakes))]
     return "\n".join(lines)

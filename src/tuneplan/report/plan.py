@@ -19,6 +19,7 @@ from tuneplan.report.tables import (
     points,
     range_text,
     render,
+    stacked,
     table,
     time_range_text,
     value_text,
@@ -36,7 +37,7 @@ def plan_text(answer: PlanAnswer, page: Page) -> str:
 def _blocks(answer: PlanAnswer) -> Iterator[RenderableType]:
     yield heading(
         say(
-            "{model}: {count} plans, {goal} first",
+            "{model}: {count} plan(s), {goal} first",
             model=value_text(answer.job.get("model")),
             count=len(answer.entries),
             goal=answer.goal,
@@ -72,10 +73,10 @@ def _ranking(entries: list[PlanEntry]) -> RenderableType:
         (
             Column(name="#", right=True, keep=True),
             Column(name=say("On")),
-            Column(name=say("Peak memory"), right=True),
-            Column(name=say("Duration"), right=True),
-            Column(name=say("Accelerator-hours"), right=True),
-            Column(name=say("Cost"), right=True),
+            Column(name=say("Peak memory"), right=True, keep=True),
+            Column(name=say("Duration"), right=True, keep=True),
+            Column(name=say("Card time"), right=True, keep=True),
+            Column(name=say("Cost"), right=True, keep=True),
         ),
         [_row(entry) for entry in entries],
     )
@@ -91,10 +92,10 @@ def _row(entry: PlanEntry) -> tuple[str, ...]:
     return (
         f"{entry.rank}{'*' if entry.pareto else ''}",
         on,
-        bytes_range_text(estimate.memory.peak_bytes),
-        time_range_text(time.total_s if time else None),
-        range_text(estimate.accelerator_hours),
-        money_range_text(estimate.cost.total if estimate.cost else None),
+        stacked(bytes_range_text(estimate.memory.peak_bytes)),
+        stacked(time_range_text(time.total_s if time else None)),
+        stacked(range_text(estimate.accelerator_hours, "h")),
+        stacked(money_range_text(estimate.cost.total if estimate.cost else None)),
     )
 
 

@@ -170,6 +170,16 @@ def money_range_text(money: MoneyRange | None) -> str:
     return f"{text} {money.likely.currency}"
 
 
+def stacked(text: str) -> str:
+    """``low – likely – high unit`` on two lines: the likely value, and under it the range."""
+    parts = text.split(_DASH)
+    if len(parts) != 3:
+        return text
+    low, likely, high = parts
+    number, _, unit = high.partition(" ")
+    return f"{likely} {unit}".rstrip() + f"\n{low}{_DASH.strip()}{number}"
+
+
 def bars_table(
     rows: Sequence[tuple[str, float]],
     *,
@@ -206,5 +216,5 @@ def value_text(value: Any) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}: {value_text(item)}" for key, item in value.items()) + "}"
     if isinstance(value, float):
-        return f"{value:g}"
+        return f"{value:,.0f}" if 1e4 <= abs(value) < 1e16 else f"{value:g}"
     return str(value)

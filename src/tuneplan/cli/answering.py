@@ -1,0 +1,45 @@
+"""What the commands share once there is an answer: the day, the output, the exit status."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from tuneplan.cli.output import page, print_json, print_text
+
+if TYPE_CHECKING:
+    from tuneplan.contract.answers import Fit, FitOn
+    from tuneplan.contract.parts import Header
+    from tuneplan.report.page import Page
+
+Answer = TypeVar("Answer", bound="Header")
+NOTHING_FITS = 3
+
+
+def today() -> str:
+    """The day in UTC, as answers state it."""
+    return datetime.now(tz=UTC).date().isoformat()
+
+
+def show(answer: Answer, text: Callable[[Answer, Page], str], *, as_json: bool) -> None:
+    """Print an answer."""
+    if as_json:
+        print_json(answer.model_dump(mode="json"))
+    else:
+        print_text(text(answer, page()))
+
+
+def require_fit_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``--require-fit``."""
+    return click.option(
+        "--require-fit", is_flag=True, help="Leave with exit status 3 where nothing fits."
+    )(function)
+
+
+def anything_fits(fit: Fit | list[FitOn] | None) -> bool:
+    """Whether a verdict, or one row of the table over the cards, is no refusal."""
+    rows = fit if isinstance(fit, list) else [fit] if fit is not None else []
+    return not rows or any(row.verdict != "does_not_fit" for row in rows)

