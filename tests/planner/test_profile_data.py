@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from tuneplan.contract.measured import DataProfileAnswer
 from tuneplan.errors import InvalidRequest
-from tuneplan.planner.profile_data import data_statistics, profile_answer, profile_data
-from tuneplan.tokens.saving import save_profile
+from tuneplan.planner.profile_data import profile_answer, profile_data
 
 
 @pytest.fixture
@@ -32,11 +32,12 @@ def test_the_answer_holds_every_field_and_is_plain_json(path):
     assert (answer["exact"], answer["sampled"]) == (True, False)
 
 
-def test_files_and_their_saved_profile_give_the_same_statistics(path, tmp_path):
-    from_files, profile = data_statistics(paths=[path], model="Qwen/Qwen2.5-7B")
-    save_profile(profile, tmp_path / "profile.json")
-    from_profile, _ = data_statistics(profile=tmp_path / "profile.json")
-    assert from_profile == from_files
+def test_the_answer_is_one_that_the_contract_describes(path):
+    header = {"schema_version": 1, "tuneplan_version": "0", "command": "data profile"}
+    header |= {"as_of": "2026-01-01", "language": "en"}
+    for tokenizer in ("approximate", "qwen3"):
+        answer = profile_answer(profile_data([path], tokenizer=tokenizer))
+        assert DataProfileAnswer.model_validate({**header, **answer}).num_samples == 2
 
 
 def test_several_lengths_can_be_looked_at(path):
