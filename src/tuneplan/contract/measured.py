@@ -24,6 +24,8 @@ class ProfiledFile(Part):
     bytes: Bytes
     rows_ok: int
     rows_bad: int
+    blank_lines: int = 0
+    shape: str | None = None
 
 
 class BadRow(Part):
@@ -63,6 +65,7 @@ class Lengths(Part):
     """Lengths of the samples in tokens, before truncation."""
 
     mean: FiniteFloat
+    min: Number | None = None
     p5: Number
     p25: Number
     p50: Number
@@ -111,17 +114,23 @@ class DataProfileAnswer(Header):
     """The answer of ``data profile``.
 
     ``sampled``: only a part was read. ``exact``: every row was counted by the real tokenizer.
+    ``bad_rows`` are the first ones, ``bad_rows_by_code`` counts all. A preference pair is one
+    sample of two sequences (``sequences_per_sample``), and lengths are those of sequences.
+    ``padding_fraction`` and ``worst_batch_tokens`` are for ``per_device_train_batch_size``.
     """
 
     files: list[ProfiledFile]
     bad_rows: list[BadRow]
+    bad_rows_by_code: dict[str, int] = Field(default_factory=dict)
     shape: str | None
     tokenizer: Tokenizer | None
     exact: bool
     sampled: bool
     num_samples: int
+    sequences_per_sample: int = 1
     tokens: TokenTotals
     length: Lengths | None
+    per_device_train_batch_size: int | None = None
     at_max_length: list[AtMaxLength]
     recommended: Recommended | None
     duplicates: int | None

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tuneplan.spec.answer import Estimate
-    from tuneplan.spec.data import TokenStatistics
     from tuneplan.tokens.profile import DataProfile
     from tuneplan.tokens.profiling import Progress
 
@@ -60,29 +59,6 @@ def profile_data(
     )
 
 
-def data_statistics(
-    *,
-    paths: Sequence[str | Path] = (),
-    profile: str | Path | None = None,
-    model: str | None = None,
-    tokenizer: str | None = None,
-    eval_fraction: float | None = None,
-    progress: Progress | None = None,
-) -> tuple[TokenStatistics, DataProfile]:
-    """The statistics that a job's ``data`` section stands for: its files, or a saved profile.
-
-    Raises as ``profile_data``, and InvalidRequest for a profile that does not read.
-    """
-    from tuneplan.tokens.saving import load_profile
-
-    found = (
-        load_profile(profile)
-        if profile is not None
-        else profile_data(paths, model=model, tokenizer=tokenizer, progress=progress)
-    )
-    return found.statistics(eval_fraction=eval_fraction or 0.0), found
-
-
 def profile_answer(profile: DataProfile) -> dict[str, Any]:
     """The fields of the ``data profile`` answer as plain JSON, without the answer's header."""
     lengths = profile.length
@@ -110,7 +86,7 @@ def profile_answer(profile: DataProfile) -> dict[str, Any]:
             "source": profile.tokenizer.source,
             "vocab_size": profile.tokenizer.vocab_size,
         },
-        "exact": not profile.sampled,
+        "exact": profile.exact,
         "sampled": profile.sampled,
         "num_samples": profile.num_samples,
         "sequences_per_sample": profile.sequences_per_sample,
@@ -128,6 +104,7 @@ def profile_answer(profile: DataProfile) -> dict[str, Any]:
                 {"low": one.low, "high": one.high, "count": one.count} for one in lengths.histogram
             ],
         },
+        "per_device_train_batch_size": profile.per_device_train_batch_size,
         "at_max_length": [
             {
                 "max_length": one.max_length,
@@ -142,7 +119,10 @@ def profile_answer(profile: DataProfile) -> dict[str, Any]:
         "recommended": {
             "max_length": profile.recommended.max_length,
             "reason": str(profile.recommended.reason),
-            "alternatives": [one.max_length for one in profile.recommended.alternatives],
+            "alternatives": [
+                {"max_length": one.max_length, "reason": str(one.reason)}
+                for one in profile.recommended.alternatives
+            ],
         },
         "duplicates": profile.duplicates,
         "empty": profile.empty,

@@ -41,7 +41,7 @@ def render_profile(profile: DataProfile, *, width: int = 80, colors: bool = Fals
 def _parts(profile: DataProfile, width: int) -> list[RenderableType]:
     parts: list[RenderableType] = [_totals(profile), "", _heading(say("Length in tokens"))]
     parts += [_quantiles(profile), ""]
-    parts += [_histogram(profile, width), "", _heading(say("What max_length does"))]
+    parts += [_histogram(profile, width), "", _heading(_length_title(profile))]
     parts += [_at_max_length(profile), ""]
     parts.append(
         say(
@@ -56,6 +56,13 @@ def _parts(profile: DataProfile, width: int) -> list[RenderableType]:
     ]
     parts += _bad_rows(profile) + _notices(profile) + _assumptions(profile)
     return parts
+
+
+def _length_title(profile: DataProfile) -> str:
+    return say(
+        "What max_length does (padding: batches of {count} samples)",
+        count=profile.per_device_train_batch_size,
+    )
 
 
 def _heading(text: str) -> RenderableType:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
+from io import BufferedIOBase
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 from tuneplan.errors import Mistake
 from tuneplan.language import message
@@ -24,7 +27,8 @@ def file_format(path: Path) -> str:
     """
     suffix = ".gz" if path.suffix.lower() == ".gz" else ""
     with open_data(path) as file:
-        start = file.read(64 * 1024).removeprefix(UTF8_MARK).lstrip()
+        # One read at most: a gzip stream that breaks later must not fail here.
+        start = file.read1(64 * 1024).removeprefix(UTF8_MARK).lstrip()
     if start.startswith(b"["):
         return f"json{suffix}"
     first = start.split(b"\n", 1)[0]
@@ -42,16 +46,18 @@ def _parses(line: bytes) -> bool:
     return True
 
 
-def unpacked(path: Path, raw: BinaryIO) -> BinaryIO:
+def unpacked(path: Path, raw: BufferedIOBase) -> BufferedIOBase:
     """The file's content: unpacked where its name ends in ``.gz``."""
     if path.suffix.lower() == ".gz":
-        return gzip.open(raw, "rb")  # type: ignore[return-value]
+        return gzip.GzipFile(fileobj=raw, mode="rb")
     return raw
 
 
-def open_data(path: Path) -> BinaryIO:
+@contextmanager
+def open_data(path: Path) -> Iterator[BufferedIOBase]:
     """The file opened for reading, unpacked."""
-    return unpacked(path, path.open("rb"))
+    with path.open("rb") as raw, unpacked(path, raw) as file:
+        yield file
 
 
 def unreadable(path: Path) -> Mistake | None:
@@ -92,7 +98,7 @@ def _other_format(path: Path) -> Mistake | None:
 
 def _other_content(path: Path) -> Mistake | None:
     with open_data(path) as file:
-        start = file.read(4096)
+        start = file.read1(4096)
     encoding = next((name for mark, name in _OTHER_MARKS.items() if start.startswith(mark)), None)
     if encoding is not None:
         text = message(

@@ -11,8 +11,9 @@ import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from io import BufferedIOBase
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 from tuneplan.language import Message, message
 from tuneplan.tokens.files import UTF8_MARK, file_format, unpacked
@@ -75,6 +76,8 @@ def read_rows(
                 yield item
                 if on_bytes is not None and number % 256 == 0:
                     on_bytes(raw.tell())
+            if on_bytes is not None:
+                on_bytes(raw.tell())
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         yield BadRow(
             path=str(path),
@@ -91,7 +94,7 @@ def read_rows(
 # --- JSON Lines ------------------------------------------------------------------------------
 
 
-def _read_lines(path: str, file: BinaryIO, limit_bytes: int) -> Iterator[Item]:
+def _read_lines(path: str, file: BufferedIOBase, limit_bytes: int) -> Iterator[Item]:
     number = 0
     while True:
         raw = file.readline(limit_bytes + 1)
@@ -184,7 +187,7 @@ def _not_utf8(column: int, byte: int) -> Message:
 # --- JSON ------------------------------------------------------------------------------------
 
 
-def _read_json(path: str, file: BinaryIO, limit_bytes: int) -> Iterator[Item]:
+def _read_json(path: str, file: BufferedIOBase, limit_bytes: int) -> Iterator[Item]:
     raw = file.read(limit_bytes + 1)
     if len(raw) > limit_bytes:
         yield _bad(
@@ -296,7 +299,7 @@ def _skip(text: str, position: int) -> int:
     return position
 
 
-_READERS: Final[Mapping[str, Callable[[str, BinaryIO, int], Iterator[Item]]]] = {
+_READERS: Final[Mapping[str, Callable[[str, BufferedIOBase, int], Iterator[Item]]]] = {
     "jsonl": _read_lines,
     "json": _read_json,
 }

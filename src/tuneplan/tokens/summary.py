@@ -139,7 +139,7 @@ def summarise(
         ),
         length_counts=counts,
         per_device_train_batch_size=batch_size,
-        assumptions=_assumptions(totals, tokenizer, renderer, batch_size),
+        assumptions=_assumptions(totals, tokenizer, renderer),
         notices=_notices(totals),
         tokens_per_s=num_tokens(counts) / totals.encoding_s if totals.encoding_s else None,
     )
@@ -204,7 +204,7 @@ def _duplicates(hashes: array[int]) -> int:
 
 
 def _assumptions(
-    totals: Totals, tokenizer: Tokenizer, renderer: Renderer, batch_size: int
+    totals: Totals, tokenizer: Tokenizer, renderer: Renderer
 ) -> tuple[Assumption, ...]:
     found = list(renderer.assumptions) if totals.has_chat else []
     if totals.has_plain:
@@ -238,17 +238,6 @@ def _assumptions(
                 how_to_set="--tokenizer FOLDER",
             )
         )
-    found.append(
-        Assumption(
-            name="training.per_device_train_batch_size",
-            value=batch_size,
-            reason=message(
-                "batch_behind_padding", "the batch that padding and the worst batch are stated for"
-            ),
-            source="transformers TrainingArguments default",
-            how_to_set="--set training.per_device_train_batch_size=N",
-        )
-    )
     return tuple(found)
 
 

@@ -48,14 +48,13 @@ class TemplateRenderer:
         Raises:
             RowProblem: The template refuses the conversation or fails on it.
         """
-        marked = self._text(chat.messages, chat.tools)
-        if self.marks_generation:
-            text, spans = _unmarked(marked) or (marked, [])
-            num_prompt = sum(
-                turn["role"] == "assistant" for turn in chat.messages[: chat.first_trained]
-            )
-            return Rendered(text, tuple(spans[num_prompt:]))
-        return Rendered(marked, tuple(self._located(chat, marked)))
+        text = self._text(chat.messages, chat.tools)
+        if not self.marks_generation:
+            return Rendered(text, tuple(self._located(chat, text)))
+        text, spans = _unmarked(text) or (text, [])
+        in_prompt = chat.messages[: chat.first_trained]
+        num_prompt = sum(turn["role"] == "assistant" for turn in in_prompt)
+        return Rendered(text, tuple(spans[num_prompt:]))
 
     def _located(self, chat: Chat, text: str) -> list[tuple[int, int]]:
         """Spans by rendering once more with marks around what the assistant says."""
@@ -64,17 +63,37 @@ class TemplateRenderer:
             for number, turn in enumerate(chat.messages)
             if turn["role"] == "assistant" and number >= chat.first_trained
         ]
+        said = [number for number in learned if chat.messages[number]["content"].strip()]
         between = [
-            _between_marks(turn) if number in learned else turn
+            _between_marks(turn) if number in said else turn
             for number, turn in enumerate(chat.messages)
         ]
-        found = _unmarked(self._text(between, chat.tools))
+        found = _unmarked(self._text(between, chat.tools)) if said else (text, [])
         if found is None or found[0] != text:
-            return self._searched([chat.messages[number] for number in learned], text)
-        return [
+            said, found = [], (text, [])
+        spans = dict(zip(said, found[1], strict=False))
+        for number in learned:
+            if number not in spans:
+                spans[number] = self._after_prompt(chat, number, text)
+        return sorted(
             self._widened(text, span, chat.messages[number])
-            for number, span in zip(learned, found[1], strict=False)
-        ]
+            for number, span in spans.items()
+            if span[1] > 0
+        )
+
+    def _after_prompt(self, chat: Chat, number: int, text: str) -> tuple[int, int]:
+        """A span that marks cannot find: a tool call alone, or a template that changes its words.
+
+        It starts where the prompt of that turn ends; failing that, where the words stand; failing
+        that too, ``(0, 0)``: the turn is not in the text.
+        """
+        turn = chat.messages[number]
+        prompt = self._text(chat.messages[:number], chat.tools, generate=True) if number else ""
+        words = turn["content"].rsplit(_END_THINK, 1)[-1].strip()
+        if prompt and text.startswith(prompt):
+            return len(prompt), len(prompt) + len(words)
+        start = text.find(words) if words else -1
+        return (start, start + len(words)) if start >= 0 else (0, 0)
 
     def _widened(
         self, text: str, span: tuple[int, int], turn: Mapping[str, Any]
@@ -86,28 +105,25 @@ class TemplateRenderer:
         if turn.get("tool_calls"):
             ends = [at for at in (text.find(stop, end) for stop in self._stops) if at >= 0]
             end = min(ends, default=end)
-        stop = next((stop for stop in self._stops if text.startswith(stop, end)), "")
-        return start, end + len(stop)
+        after = end
+        while after < len(text) and text[after].isspace():
+            after += 1
+        stop = next((stop for stop in self._stops if text.startswith(stop, after)), "")
+        return start, after + len(stop) if stop else end
 
-    def _searched(self, turns: Sequence[Mapping[str, Any]], text: str) -> list[tuple[int, int]]:
-        """Spans by looking for the words themselves: the template changes them when marked."""
-        spans, position = [], 0
-        for turn in turns:
-            words = turn["content"].rsplit(_END_THINK, 1)[-1].strip()
-            start = text.find(words, position) if words else -1
-            if start < 0:
-                continue
-            spans.append(self._widened(text, (start, start + len(words)), turn))
-            position = spans[-1][1]
-        return spans
-
-    def _text(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any]) -> str:
+    def _text(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Any],
+        *,
+        generate: bool = False,
+    ) -> str:
         try:
             return str(
                 self._template.render(
                     messages=list(messages),
                     tools=list(tools) or None,
-                    add_generation_prompt=False,
+                    add_generation_prompt=generate,
                     **self._specials,
                 )
             )

@@ -1,0 +1,50 @@
+"""The use-case behind ``data profile``."""
+
+import json
+
+import pytest
+
+from tuneplan.contract.measured import DataProfileAnswer
+from tuneplan.errors import InvalidRequest
+from tuneplan.planner.profile_data import profile_answer, profile_data
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Three rows, one of them bad."""
+    file = tmp_path / "data.jsonl"
+    file.write_text('{"text": "one"}\n{"text": "two words"}\n{\n', encoding="utf-8")
+    return file
+
+
+def test_the_answer_holds_every_field_and_is_plain_json(path):
+    profile = profile_data([path], model="Qwen/Qwen2.5-7B", max_length=128)
+    answer = profile_answer(profile)
+    assert json.loads(json.dumps(answer)) == answer
+    wanted = {"files", "bad_rows", "shape", "tokenizer", "num_samples", "tokens", "length"}
+    wanted |= {"at_max_length", "recommended", "duplicates", "empty", "storage"}
+    wanted |= {"exact", "sampled"}
+    assert wanted <= set(answer)
+    assert {"mean", "p5", "p50", "p95", "p99", "max", "histogram"} <= set(answer["length"])
+    assert answer["bad_rows"][0]["line"] == 3
+    assert answer["num_samples"] == 2
+    assert [one["max_length"] for one in answer["at_max_length"]] == [128]
+    assert (answer["exact"], answer["sampled"]) == (True, False)
+
+
+def test_the_answer_is_one_that_the_contract_describes(path):
+    header = {"schema_version": 1, "tuneplan_version": "0", "command": "data profile"}
+    header |= {"as_of": "2026-01-01", "language": "en"}
+    for tokenizer in ("approximate", "qwen3"):
+        answer = profile_answer(profile_data([path], tokenizer=tokenizer))
+        assert DataProfileAnswer.model_validate({**header, **answer}).num_samples == 2
+
+
+def test_several_lengths_can_be_looked_at(path):
+    profile = profile_data([path], tokenizer="approximate", max_length=[64, 128])
+    assert [one.max_length for one in profile.at_max_length] == [64, 128]
+
+
+def test_an_absent_file_is_told(tmp_path):
+    with pytest.raises(InvalidRequest, match="does not exist"):
+        profile_data([tmp_path / "none.jsonl"], tokenizer="approximate")
