@@ -60,7 +60,12 @@ def fused_linear() -> Loss:
 
 def trl_chunked() -> Loss:
     """TRL 1.7 to 1.14: 256 valid tokens a chunk, each recomputed in the backward."""
-    return Loss(path=LossPath.CHUNKED, upcast_logits=True, chunk_tokens=TRL_CHUNK_TOKENS)
+    return Loss(
+        path=LossPath.CHUNKED,
+        upcast_logits=True,
+        chunk_tokens=TRL_CHUNK_TOKENS,
+        skips_masked=True,
+    )
 
 
 def trl_fused_head() -> Loss:
@@ -73,6 +78,7 @@ def trl_fused_head() -> Loss:
         upcast_logits=False,
         chunk_tokens=TRL_TILE_TOKENS,
         chunk_vocabulary=TRL_TILE_VOCABULARY,
+        skips_masked=True,
         fp32_gradients=True,
     )
 
