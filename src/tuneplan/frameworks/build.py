@@ -141,6 +141,8 @@ def _masters(
 ) -> bool:
     """Whether fp32 copies lie beside the trained weights."""
     stated = settings.master_weights
+    if context.measured.half_masters:
+        return False
     if stated is not None and not (engine_half is not None and stated is False):
         return stated and settings.dtype is not DType.FLOAT32
     if stated is False:
@@ -188,7 +190,7 @@ def build_recipe(
         implementation=implementation,
         weight_dtype=dtypes.adapter if adapter is not None else dtypes.trainable,
         master_weights=dtypes.masters,
-        in_backward=stack.optimizer_in_backward,
+        in_backward=stack.optimizer_in_backward or context.measured.optimizer_in_backward,
     )
     pairs = settings.objective in _PAIRS
     full = not settings.method.uses_adapter

@@ -1,4 +1,4 @@
-"""LitGPT on Lightning Fabric: its own layers, query and value adapted, no checkpointing on one card.
+"""LitGPT on Lightning Fabric: its own layers, query and value adapted.
 
 The precision words of Fabric: ``bf16-mixed`` is precision bf16 over float32 weights, ``bf16-true``
 is precision none over bfloat16 weights. A row that gives half weights and no autocast is the
@@ -94,7 +94,7 @@ def half_word(dtype: str) -> str:
 
 
 def litgpt_stack(context: Context, settings: Settings) -> Stack:
-    """Lightning quantises from fp16, head included; keys are always expanded; nothing is clipped."""
+    """Lightning quantises from fp16, head included; keys are always expanded."""
     same = message("litgpt_adapter", "adapters are created in the model's dtype")
     lightning = message("dequantized_lightning", "Lightning quantises from fp16")
     return Stack(

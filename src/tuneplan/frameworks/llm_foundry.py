@@ -60,9 +60,7 @@ def foundry_stack(context: Context, settings: Settings) -> Stack:
         kbit=by_rule(KbitPreparation.NONE, adapter, _YAMLS),
         adapter_dtype=by_rule(DType.FLOAT32, adapter, _YAMLS),
         loss=chosen_loss(context, settings)
-        or by_rule(
-            loss, fused, "llm-foundry models/mpt/modeling_mpt.py loss_fn fused_crossentropy"
-        ),
+        or by_rule(loss, fused, "llm-foundry modeling_mpt.py: loss_fn fused_crossentropy"),
         loop=Loop.PLAIN,
         kernels=Kernels(model_code="llm-foundry"),
         masks_padding=False,

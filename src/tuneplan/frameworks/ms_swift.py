@@ -1,4 +1,4 @@
-"""ms-swift: weights in the checkpoint's dtype, the model's own length, samples a step kept at 16."""
+"""ms-swift: weights in the checkpoint's dtype, the model's own length, 16 samples a step."""
 
 from __future__ import annotations
 
