@@ -2,64 +2,48 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final
 
+from tuneplan.errors import InvalidRequest, Mistake, NotSupported
+from tuneplan.estimation.parameters import ALL_LINEAR, resolve_target_modules
 from tuneplan.frameworks.ledger import Ledger
 from tuneplan.language import message
-from tuneplan.spec.architecture import ModelArchitecture, Weight, WeightKind
+from tuneplan.spec.architecture import Attention, ModelArchitecture, Recurrence, WeightKind
 
-ALL_LINEAR: Final = "all-linear"
 _SHORTHANDS: Final = {
     "all": ALL_LINEAR,
     "all-linear": ALL_LINEAR,
     "all linear": ALL_LINEAR,
     "all_linear": ALL_LINEAR,
-    "linear": ALL_LINEAR,
     "default": "attention",
     "default (qkv)": "attention",
 }
-# Leaf names that mean the same linear in other code bases, tried in order.
+_FUSED_INPUTS: Final = ("qkv_proj", "query_key_value", "c_attn", "Wqkv", "W_pack")
+# Leaf names that mean the same linear in other code bases, tried in order; a comma joins parts.
 _SYNONYMS: Final[dict[str, tuple[str, ...]]] = {
     "q": ("q_proj",),
     "k": ("k_proj",),
     "v": ("v_proj",),
     "o": ("o_proj",),
-    "query": ("q_proj", "qkv_proj", "query_key_value", "c_attn"),
-    "key": ("k_proj", "qkv_proj", "query_key_value", "c_attn"),
-    "value": ("v_proj", "qkv_proj", "query_key_value", "c_attn"),
-    "q_proj": ("qkv_proj", "query_key_value", "c_attn", "Wqkv", "q_b_proj"),
-    "k_proj": ("qkv_proj", "query_key_value", "c_attn", "Wqkv"),
-    "v_proj": ("qkv_proj", "query_key_value", "c_attn", "Wqkv"),
+    "query": ("q_proj", *_FUSED_INPUTS),
+    "key": ("k_proj", *_FUSED_INPUTS),
+    "value": ("v_proj", *_FUSED_INPUTS),
+    "q_proj": ("q_b_proj", *_FUSED_INPUTS),
+    "k_proj": _FUSED_INPUTS,
+    "v_proj": _FUSED_INPUTS,
     "projection": ("o_proj", "dense", "c_proj", "out_proj"),
     "output_proj": ("o_proj", "dense", "c_proj", "out_proj"),
-    "o_proj": ("dense", "c_proj", "out_proj"),
     "gate": ("gate_proj", "gate_up_proj"),
     "up": ("up_proj", "gate_up_proj"),
     "down": ("down_proj",),
-    "gate_proj": ("gate_up_proj", "w2"),
-    "up_proj": ("gate_up_proj", "fc1", "dense_h_to_4h", "c_fc", "w1"),
-    "down_proj": ("fc2", "dense_4h_to_h"),
     "head": ("lm_head", "embed_out", "output"),
-    "linear_qkv": ("q_proj,k_proj,v_proj", "qkv_proj", "query_key_value", "c_attn"),
+    "linear_qkv": ("q_proj,k_proj,v_proj", *_FUSED_INPUTS),
     "linear_proj": ("o_proj",),
     "linear_fc1": ("gate_proj,up_proj", "gate_up_proj", "fc1"),
     "linear_fc2": ("down_proj", "fc2"),
 }
-_LINEAR_KINDS: Final = (WeightKind.LINEAR, WeightKind.EXPERTS)
-
-
-def layer_linears(architecture: ModelArchitecture, *, experts: bool) -> tuple[str, ...]:
-    """Leaf names of the linears in the layers, in the order they run.
-
-    Args:
-        architecture: The model.
-        experts: Whether the routed experts are linears of their own (transformers before 5).
-    """
-    kinds = _LINEAR_KINDS if experts else (WeightKind.LINEAR,)
-    return _unique(w.leaf for w in _layer_weights(architecture) if w.kind in kinds)
 
 
 def resolve_targets(
@@ -67,28 +51,77 @@ def resolve_targets(
     architecture: ModelArchitecture,
     ledger: Ledger,
     *,
-    experts: bool,
-    path: str = "adapter.target_modules",
+    experts_are_linear: bool,
+    by_framework: bool,
 ) -> tuple[str, ...]:
-    """Leaf names of the adapted linears.
+    """Leaf names of the adapted linears, in the order they run.
 
-    Accepts ``all-linear``, leaf names, dotted names, and the words of other code bases
-    (``query,value`` of LitGPT, ``q,k,v,o``, ``linear_qkv`` of NeMo). What the model lacks is a
-    mistake with near matches.
+    Accepts ``all-linear``, leaf or dotted names, and the words of other code bases (``query,value``
+    of LitGPT, ``q,k,v,o``, ``linear_qkv`` of NeMo, ``DEFAULT`` of ms-swift, ``mlp`` of torchtune).
+    What the model lacks is a mistake with near matches.
+
+    Args:
+        targets: As stated or as the framework's default has them.
+        architecture: The model.
+        ledger: Where mistakes and notices go.
+        experts_are_linear: Whether routed experts are linears of their own (transformers before 5).
+        by_framework: Whether the framework chose them: then a word may stand for the model's own
+            name of the same linear (``q_proj`` for a fused ``c_attn``).
+
+    Raises:
+        NotSupported: For adapters on routed experts, which have no formula yet.
     """
-    words = _words(targets)
-    known = _unique(
-        [weight.leaf for weight in _all_weights(architecture) if weight.kind in _LINEAR_KINDS]
-        + [architecture.token_embedding.leaf]
-        + ([architecture.head.leaf] if architecture.head is not None else [])
-    )
-    found: list[str] = []
-    for word in words:
-        leaves = _leaves(word, architecture, known, experts=experts)
-        if not leaves:
-            _refuse(word, known, ledger, path)
-        found.extend(leaves)
-    return _unique(found)
+    names: list[str] = []
+    for word in _words(targets):
+        names.extend(_names(word, architecture, by_framework=by_framework))
+    names = list(dict.fromkeys(names))
+    _refuse_experts(names, architecture)
+    if ALL_LINEAR in names:
+        if experts_are_linear and _expert_leaves(architecture):
+            ledger.notice(
+                message(
+                    "experts_not_adapted",
+                    "in this transformers version all-linear also adapts the routed experts; "
+                    "their adapters are not counted",
+                ),
+                "adapter.target_modules",
+            )
+        names = [*_resolved(ALL_LINEAR, architecture, ledger), *names]
+        names.remove(ALL_LINEAR)
+    if not names:
+        return ()
+    resolved = _resolved(tuple(dict.fromkeys(names)), architecture, ledger)
+    return _unique(name.rsplit(".", 1)[-1] for name in resolved)
+
+
+def resolve_saved(
+    modules: tuple[str, ...], architecture: ModelArchitecture, ledger: Ledger
+) -> tuple[str, ...]:
+    """Leaf names of the modules that are trained whole beside the adapter."""
+    known = _unique(weight.leaf for _, weight, _ in architecture.weights())
+    leaves = _unique(module.rsplit(".", 1)[-1] for module in modules)
+    for leaf in leaves:
+        if leaf not in known and leaf != "lm_head":
+            ledger.mistake(
+                message(
+                    "unknown_saved_module", "the model has no module named {name!r}", name=leaf
+                ),
+                "adapter.modules_to_save",
+                leaf,
+                near=("embed_tokens", "lm_head"),
+            )
+    return leaves
+
+
+def attention_inputs(architecture: ModelArchitecture) -> tuple[str, ...]:
+    """Leaf names of the query, key and value projections (separate or fused)."""
+    names: list[str] = []
+    for group in architecture.groups:
+        mixer = group.layer.mixer
+        if isinstance(mixer, Attention | Recurrence):
+            linears = [w.leaf for w in mixer.weights if w.kind is WeightKind.LINEAR]
+            names.extend(linears[:-1] or linears)
+    return _unique(names)
 
 
 def _words(targets: str | tuple[str, ...]) -> tuple[str, ...]:
@@ -98,71 +131,77 @@ def _words(targets: str | tuple[str, ...]) -> tuple[str, ...]:
     if whole in _SHORTHANDS:
         return (whole,)
     if whole.startswith("all linear"):
-        return ("all-linear", "head") if "output" in whole else ("all-linear",)
+        return (ALL_LINEAR, "head") if "output" in whole else (ALL_LINEAR,)
     return tuple(word for word in re.split(r"[,\s+]+", targets) if word)
 
 
-def _leaves(
-    word: str, architecture: ModelArchitecture, known: tuple[str, ...], *, experts: bool
-) -> tuple[str, ...]:
+def _names(word: str, architecture: ModelArchitecture, *, by_framework: bool) -> tuple[str, ...]:
     shorthand = _SHORTHANDS.get(word.lower())
-    if shorthand == ALL_LINEAR:
-        return layer_linears(architecture, experts=experts)
-    if shorthand == "attention":
-        return attention_inputs(architecture)
-    if word.lower() == "mlp":
-        return _feed_forward_linears(architecture)
+    if shorthand is not None:
+        return attention_inputs(architecture) if shorthand == "attention" else (ALL_LINEAR,)
+    known = {weight.leaf for _, weight, _ in architecture.weights()}
     leaf = word.rsplit(".", 1)[-1]
     if leaf in known:
-        return (leaf,)
-    for synonym in _SYNONYMS.get(leaf, ()):
-        parts = tuple(synonym.split(","))
-        if all(part in known for part in parts):
-            return parts
-    return ()
+        return (word,)
+    if leaf.lower() == "mlp":
+        return _feed_forward_linears(architecture)
+    if by_framework or leaf not in ("q_proj", "k_proj", "v_proj"):
+        for synonym in _SYNONYMS.get(leaf, ()):
+            parts = tuple(synonym.split(","))
+            if all(part in known for part in parts):
+                return parts
+    return (word,)
 
 
-def attention_inputs(architecture: ModelArchitecture) -> tuple[str, ...]:
-    """Leaf names of the query, key and value projections (separate or fused)."""
-    names: list[str] = []
-    for group in architecture.groups:
-        if group.layer.mixer is not None:
-            linears = [w.leaf for w in group.layer.mixer.weights if w.kind is WeightKind.LINEAR]
-            names.extend(linears[:-1] or linears)
-    return _unique(names)
+def _resolved(
+    names: str | tuple[str, ...], architecture: ModelArchitecture, ledger: Ledger
+) -> tuple[str, ...]:
+    try:
+        return resolve_target_modules(architecture, names)
+    except InvalidRequest as error:
+        ledger.mistakes.extend(_located(mistake) for mistake in error.mistakes)
+        return ()
+
+
+def _located(mistake: Mistake) -> Mistake:
+    if mistake.path is not None:
+        return mistake
+    return Mistake(
+        message=mistake.message,
+        path="adapter.target_modules",
+        value=mistake.value,
+        near=mistake.near,
+        how_to_fix=mistake.how_to_fix,
+    )
+
+
+def _refuse_experts(names: list[str], architecture: ModelArchitecture) -> None:
+    experts = _expert_leaves(architecture)
+    linears = {w.leaf for _, w, _ in architecture.weights() if w.kind is WeightKind.LINEAR}
+    for name in names:
+        leaf = name.rsplit(".", 1)[-1]
+        if leaf in experts and leaf not in linears:
+            raise NotSupported(
+                message(
+                    "adapters_on_experts",
+                    "adapters on routed experts ({name}) have no formula yet; "
+                    "all-linear adapts everything else",
+                    name=name,
+                )
+            )
+
+
+def _expert_leaves(architecture: ModelArchitecture) -> set[str]:
+    return {w.leaf for _, w, _ in architecture.weights() if w.kind is WeightKind.EXPERTS}
 
 
 def _feed_forward_linears(architecture: ModelArchitecture) -> tuple[str, ...]:
     names: list[str] = []
     for group in architecture.groups:
-        if group.layer.feed_forward is not None:
-            names.extend(
-                w.leaf for w in group.layer.feed_forward.weights if w.kind in _LINEAR_KINDS
-            )
+        block = group.layer.feed_forward
+        if block is not None:
+            names.extend(w.leaf for w in block.weights if w.kind is WeightKind.LINEAR)
     return _unique(names)
-
-
-def _refuse(word: str, known: tuple[str, ...], ledger: Ledger, path: str) -> None:
-    near = difflib.get_close_matches(word, known, n=3, cutoff=0.3) or list(known[:3])
-    ledger.mistake(
-        message("unknown_target_module", "the model has no linear named {name!r}", name=word),
-        path,
-        word,
-        near=near,
-        how_to_fix=message(
-            "use_target_modules", "use all-linear or some of: {known}", known=", ".join(known)
-        ),
-    )
-
-
-def _layer_weights(architecture: ModelArchitecture) -> Iterator[Weight]:
-    for group in architecture.groups:
-        yield from group.layer.weights()
-
-
-def _all_weights(architecture: ModelArchitecture) -> Iterator[Weight]:
-    for _, weight, _ in architecture.weights():
-        yield weight
 
 
 def _unique(names: Iterable[str]) -> tuple[str, ...]:

@@ -73,8 +73,9 @@ def resolve_dtypes(
     if upcast is not FsdpUpcast.NONE:
         trainable, adapter = DType.FLOAT32, DType.FLOAT32
     trained_all = settings.method is Method.FULL
-    outer = _outer_dtype(kbit, frozen, half)
-    prepared = kbit is not KbitPreparation.NONE
+    kept = stack.fp32_outer and half is not None and not settings.head.deepspeed
+    outer = DType.FLOAT32 if kept else _outer_dtype(kbit, frozen, half)
+    prepared = kbit is not KbitPreparation.NONE or kept
     norm = DType.FLOAT32 if prepared else (trainable if trained_all else frozen)
     hidden, reason = _hidden_dtype(
         settings, half=half, prepared=prepared, embedding=trainable if trained_all else outer
@@ -140,6 +141,8 @@ def _masters(
 ) -> bool:
     """Whether fp32 copies lie beside the trained weights."""
     stated = settings.master_weights
+    if context.measured.half_masters:
+        return False
     if stated is not None and not (engine_half is not None and stated is False):
         return stated and settings.dtype is not DType.FLOAT32
     if stated is False:
@@ -187,7 +190,7 @@ def build_recipe(
         implementation=implementation,
         weight_dtype=dtypes.adapter if adapter is not None else dtypes.trainable,
         master_weights=dtypes.masters,
-        in_backward=stack.optimizer_in_backward,
+        in_backward=stack.optimizer_in_backward or context.measured.optimizer_in_backward,
     )
     pairs = settings.objective in _PAIRS
     full = not settings.method.uses_adapter
@@ -257,16 +260,14 @@ def _attention(
 ) -> AttentionChoice:
     sharded_half = settings.head.fsdp and settings.half is not None
     at_kernel = dtypes.compute if dtypes.autocast or sharded_half else dtypes.hidden
-    measured = context.measured
+    padding_free = context.measured.padding_free or settings.run.padding == "none"
+    padding_free = padding_free and not settings.packing
     choice = choose_kernel(
         context,
         implementation=settings.attn_implementation,
         dtype=at_kernel,
-        padded=not settings.packing
-        and not measured.fixed_length
-        and not measured.padding_free
-        and (settings.per_device_train_batch_size > 1 or settings.run.padding == "max_length"),
-        packed_documents=settings.packing and not measured.fixed_length,
+        padded=stack.masks_padding and not padding_free and _pads(context, settings),
+        packed_documents=stack.packs_documents and (settings.packing or padding_free),
         expand_always=stack.expand_key_value,
     )
     ledger.assume(
@@ -281,6 +282,13 @@ def _attention(
     if choice.kernel is AttentionKernel.SDPA_MATH:
         ledger.notice(choice.reason, "training.attn_implementation")
     return choice
+
+
+def _pads(context: Context, settings: Settings) -> bool:
+    """Whether some row of a batch may be shorter than the others."""
+    if settings.packing or context.measured.fixed_length:
+        return False
+    return settings.per_device_train_batch_size > 1 or settings.run.padding == "max_length"
 
 
 def _adapter(

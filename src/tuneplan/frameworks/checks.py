@@ -6,7 +6,9 @@ from typing import Final
 
 from tuneplan.errors import NotSupported
 from tuneplan.frameworks.context import Context, Head
+from tuneplan.frameworks.framework import Framework
 from tuneplan.frameworks.ledger import Ledger
+from tuneplan.frameworks.settings import Settings
 from tuneplan.language import message
 from tuneplan.spec.recipe import Method
 
@@ -238,4 +240,24 @@ def _check_dtypes(context: Context, ledger: Ledger) -> None:
             "training.precision",
             training.precision,
             near=("fp16",),
+        )
+
+
+def check_packing(framework: Framework, settings: Settings, ledger: Ledger) -> None:
+    """Refuse packing where the framework insists on a flash kernel and another one runs."""
+    if not settings.packing or not framework.packing_needs_flash:
+        return
+    if not settings.attn_implementation.startswith("flash"):
+        ledger.mistake(
+            message(
+                "packing_needs_flash",
+                "{framework} packs samples only with flash attention",
+                framework=framework.name,
+            ),
+            "training.packing",
+            value=True,
+            near=("flash_attention_2",),
+            how_to_fix=message(
+                "packing_fix", "set attn_implementation to flash_attention_2, or packing to false"
+            ),
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from tuneplan.frameworks.adapters import resolve_targets
+from tuneplan.frameworks.adapters import resolve_saved, resolve_targets
 from tuneplan.frameworks.context import Context, Head
 from tuneplan.frameworks.ledger import Default, Ledger, by_rule
 from tuneplan.frameworks.optimizers import canonical_optimizer
@@ -144,11 +144,13 @@ def _checkpointing(context: Context, defaults: Defaults, ledger: Ledger) -> Chec
 
 
 def _attention(context: Context, defaults: Defaults, ledger: Ledger) -> str:
+    """The implementation; a row's bare "flash" may be the framework's own Triton kernel."""
     stated = context.stated.training.attn_implementation
-    if stated is None and context.measured.attention is not None:
-        stated = _MEASURED_ATTENTION.get(context.measured.attention)
-        if stated == "flash_attention_2" and defaults.attn_implementation.value == "triton":
-            stated = None
+    measured = context.measured.attention
+    if stated is None and measured is not None:
+        stated = _MEASURED_ATTENTION.get(measured)
+    if measured == "flash" and defaults.attn_implementation.value == "triton":
+        stated = None
     return ledger.take("training.attn_implementation", stated, defaults.attn_implementation)
 
 
@@ -236,12 +238,14 @@ def _adapter(
         lora_dropout=ledger.take(
             "adapter.lora_dropout", stated.lora_dropout, defaults.lora_dropout
         ),
-        target_modules=resolve_targets(targets, context.architecture, ledger, experts=experts),
-        modules_to_save=resolve_targets(
-            saved, context.architecture, ledger, experts=experts, path="adapter.modules_to_save"
-        )
-        if saved
-        else (),
+        target_modules=resolve_targets(
+            targets,
+            context.architecture,
+            ledger,
+            experts_are_linear=experts,
+            by_framework=stated.target_modules is None,
+        ),
+        modules_to_save=resolve_saved(saved, context.architecture, ledger),
         use_rslora=bool(stated.use_rslora),
         use_dora=head.method is Method.DORA,
     )

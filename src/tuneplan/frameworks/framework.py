@@ -27,7 +27,8 @@ class Framework:
         method, strategy: What runs when the job names none.
         defaults: What each job key is when blank.
         stack: What the framework makes of the settings.
-        model_code: Whose layers run.
+        on_one_card: Strategy of a single rank, where an engine runs even there.
+        packing_needs_flash: Packing is refused without a flash kernel.
     """
 
     name: str
@@ -38,3 +39,5 @@ class Framework:
     strategy: Callable[[Context, Method], Default[Strategy]]
     defaults: Callable[[Context, Head], Defaults]
     stack: Callable[[Context, Settings], Stack]
+    on_one_card: Strategy = Strategy.SINGLE
+    packing_needs_flash: bool = False

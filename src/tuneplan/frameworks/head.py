@@ -49,7 +49,9 @@ def resolve_head(context: Context, framework: Framework, ledger: Ledger) -> Head
     refuse_other_degrees(context)
     objective = _objective(context, ledger)
     method = _method(context, framework, ledger)
-    strategy = resolve_strategy(context, framework.strategy(context, method), ledger)
+    strategy = resolve_strategy(
+        context, framework.strategy(context, method), framework.on_one_card, ledger
+    )
     return Head(
         objective=objective,
         method=method,

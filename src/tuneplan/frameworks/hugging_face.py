@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tuneplan.estimation.parameters import default_target_modules
 from tuneplan.frameworks.attention import default_implementation
 from tuneplan.frameworks.context import Context, Head
 from tuneplan.frameworks.ledger import Default, by_rule, by_table, switched_off
@@ -62,8 +63,13 @@ def optimizer_name(fact: Fact, context: Context) -> Default[str]:
 
 
 def default_targets(context: Context) -> Default[str | tuple[str, ...]]:
-    """PEFT's target modules for the architecture when the configuration names none."""
-    return targets(context.software.fact("peft", "targets", context.model_type))
+    """PEFT's target modules for the architecture; all linears where it demands a statement."""
+    known = default_target_modules(context.model_type)
+    if known is not None:
+        reason = message("peft_targets", "PEFT adapts these in a {m} model", m=context.model_type)
+        return by_rule(known, reason, "peft utils/constants.py 0.5.0 to 0.21.2")
+    reason = message("peft_targets_missing", "PEFT has no default for this model type")
+    return by_rule("all-linear", reason, "peft utils/constants.py 0.21.2")
 
 
 def hugging_face_defaults(context: Context, head: Head) -> Defaults:

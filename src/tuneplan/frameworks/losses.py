@@ -32,6 +32,7 @@ def full_loss(context: Context, *, output_fp32_copy: bool, extra_copies: int = 0
         upcast_logits=upcast != "no",
         shifted_copy=shifted,
         output_fp32_copies=copies,
+        holds_model_logits=upcast == "in_loss",
     )
 
 
@@ -46,6 +47,7 @@ def fused_cross_entropy(context: Context, *, output_fp32_copy: bool = False) -> 
         upcast_logits=full.upcast_logits,
         shifted_copy=full.shifted_copy,
         output_fp32_copies=full.output_fp32_copies,
+        holds_model_logits=full.holds_model_logits,
     )
 
 
@@ -60,7 +62,12 @@ def fused_linear() -> Loss:
 
 def trl_chunked() -> Loss:
     """TRL 1.7 to 1.14: 256 valid tokens a chunk, each recomputed in the backward."""
-    return Loss(path=LossPath.CHUNKED, upcast_logits=True, chunk_tokens=TRL_CHUNK_TOKENS)
+    return Loss(
+        path=LossPath.CHUNKED,
+        upcast_logits=True,
+        chunk_tokens=TRL_CHUNK_TOKENS,
+        skips_masked=True,
+    )
 
 
 def trl_fused_head() -> Loss:
@@ -73,6 +80,7 @@ def trl_fused_head() -> Loss:
         upcast_logits=False,
         chunk_tokens=TRL_TILE_TOKENS,
         chunk_vocabulary=TRL_TILE_VOCABULARY,
+        skips_masked=True,
         fp32_gradients=True,
     )
 
@@ -96,13 +104,14 @@ def torchtune_loss(kind: str) -> Loss:
 
 
 def litgpt_loss() -> Loss:
-    """LitGPT: the head over 128 tokens at a time; half logits and half log-softmax all kept.
+    """LitGPT: the head over 128 tokens at a time; logits and log-softmax of all chunks kept.
 
+    Fabric's precision plugin turns what the model returns into fp32 (``convert_output``).
     Source: litgpt finetune/lora.py lm_head_chunk_size and utils.py chunked_cross_entropy.
     """
     return Loss(
         path=LossPath.CHUNKED,
-        upcast_logits=False,
+        upcast_logits=True,
         chunk_tokens=LITGPT_CHUNK_TOKENS,
         keeps_logits=True,
         keeps_softmax=True,

@@ -5,7 +5,7 @@ names), ``fused_ce`` (no, yes, liger, ``liger FLCE``, ``unsloth CE (foak)``, ``c
 ``amp_dtype`` (none, bf16, fp16), ``compute_dtype``, ``param_dtype``, ``attention`` (flash, sdpa,
 eager), ``activation_checkpointing`` (none, full, selective), ``parallelism`` (``single``,
 ``fsdp full_shard dp=2``, ``zero=3``, ``ddp``...), ``length_kind``, ``double_quant``, ``compile``,
-``offload``. What says "unknown" or nothing is not a fact.
+``optimizer_in_backward`` (yes). What says "unknown" or nothing is not a fact.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ class MeasuredFacts:
         degrees: Tensor, pipeline, context, expert and sequence degrees in that text above 1.
         fixed_length: Every sample is as long as ``max_length``, so nothing is padded.
         padding_free: Samples stand one behind the other in one row.
+        half_masters: The engine's master weights and states are half precision as well.
     """
 
     kbit_prep: bool | None = None
@@ -55,6 +56,8 @@ class MeasuredFacts:
     fixed_length: bool = False
     padding_free: bool = False
     double_quant: bool | None = None
+    half_masters: bool = False
+    optimizer_in_backward: bool = False
     compiled: bool | None = None
 
     def kernel(self, word: str) -> bool:
@@ -84,6 +87,8 @@ def read_facts(facts: Mapping[str, str]) -> MeasuredFacts:
         padding_free=length.startswith("padding-free")
         or "padding-free" in known.get("kernels", ""),
         double_quant=_YES_NO.get(known.get("double_quant", "")),
+        half_masters="bf16 master" in known.get("param_dtype", ""),
+        optimizer_in_backward=known.get("optimizer_in_backward") == "yes",
         compiled=_YES_NO.get(known.get("compile", "")),
     )
 

@@ -7,15 +7,42 @@ import re
 from typing import Final
 
 from tuneplan.errors import NotSupported, UnknownName
+from tuneplan.frameworks.axolotl import AXOLOTL
 from tuneplan.frameworks.custom import CUSTOM, PEFT_LOOP
+from tuneplan.frameworks.deepspeed import DEEPSPEED
 from tuneplan.frameworks.fms import FMS
 from tuneplan.frameworks.framework import Framework
+from tuneplan.frameworks.fsdp_qlora import FSDP_QLORA
+from tuneplan.frameworks.generic import GENERIC
+from tuneplan.frameworks.litgpt import LITGPT
+from tuneplan.frameworks.llamafactory import LLAMAFACTORY
+from tuneplan.frameworks.llm_foundry import LLM_FOUNDRY
+from tuneplan.frameworks.ms_swift import MS_SWIFT
+from tuneplan.frameworks.torchtune import TORCHTUNE
 from tuneplan.frameworks.transformers import TRANSFORMERS
 from tuneplan.frameworks.trl import TRL
+from tuneplan.frameworks.unsloth import UNSLOTH
 from tuneplan.language import message
 
 FRAMEWORKS: Final = {
-    framework.name: framework for framework in (TRL, TRANSFORMERS, CUSTOM, PEFT_LOOP, FMS)
+    framework.name: framework
+    for framework in (
+        TRL,
+        TRANSFORMERS,
+        LLAMAFACTORY,
+        AXOLOTL,
+        TORCHTUNE,
+        MS_SWIFT,
+        UNSLOTH,
+        LITGPT,
+        GENERIC,
+        CUSTOM,
+        PEFT_LOOP,
+        FMS,
+        FSDP_QLORA,
+        LLM_FOUNDRY,
+        DEEPSPEED,
+    )
 }
 NOT_SUPPORTED: Final = {
     "nemo": "nemo",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tuneplan.frameworks.build import build_recipe
-from tuneplan.frameworks.checks import check_stated
+from tuneplan.frameworks.checks import check_packing, check_stated
 from tuneplan.frameworks.choices import resolve_settings
 from tuneplan.frameworks.context import Context
 from tuneplan.frameworks.head import resolve_head
@@ -87,6 +87,7 @@ def resolve_recipe(
     check_stated(context, head, ledger)
     ledger.refuse_mistakes()
     settings = resolve_settings(context, head, framework.defaults(context, head), ledger)
+    check_packing(framework, settings, ledger)
     ledger.refuse_mistakes()
     stack = framework.stack(context, settings)
     recipe = build_recipe(context, settings, stack, ledger)

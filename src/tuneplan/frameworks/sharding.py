@@ -43,7 +43,9 @@ def refuse_other_degrees(context: Context) -> None:
             )
 
 
-def resolve_strategy(context: Context, default: Default[Strategy], ledger: Ledger) -> Strategy:
+def resolve_strategy(
+    context: Context, default: Default[Strategy], on_one_card: Strategy, ledger: Ledger
+) -> Strategy:
     """The strategy: stated, or of a measured row, or what the framework launches."""
     stated = context.stated.parallelism.strategy
     if stated is not None and stated != "auto":
@@ -60,7 +62,7 @@ def resolve_strategy(context: Context, default: Default[Strategy], ledger: Ledge
             )
         return measured
     if context.world_size == 1:
-        return Strategy.SINGLE
+        return on_one_card
     return ledger.assume("parallelism.strategy", default)
 
 

@@ -7,8 +7,9 @@ from types import MappingProxyType
 
 from tuneplan.frameworks.context import Software
 from tuneplan.frameworks.framework import Framework
-from tuneplan.frameworks.ledger import Ledger, by_rule
+from tuneplan.frameworks.ledger import Ledger, by_rule, by_table
 from tuneplan.frameworks.registry import split_name
+from tuneplan.frameworks.timeline import known, look_up
 from tuneplan.frameworks.versions import (
     AS_OF,
     library_name,
@@ -37,6 +38,16 @@ def resolve_software(stated: StatedRecipe, framework: Framework, ledger: Ledger)
     wanted = ((framework.library,) if framework.library else ()) + framework.libraries
     for library in wanted:
         if library in versions:
+            continue
+        if known(framework.library, f"pin:{library}"):
+            pin = look_up(
+                framework.library,
+                f"pin:{library}",
+                versions.get(framework.library, ""),
+                date=day if read_version(versions.get(framework.library)) is None else "",
+            )
+            pinned = by_table(pin, pin.value)
+            versions[library] = ledger.assume(f"software.{library}", pinned)
             continue
         release = newest_release(library, on=day)
         if release is None:

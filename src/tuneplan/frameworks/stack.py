@@ -50,7 +50,10 @@ class Stack:
         keeps_outputs: The loop holds the logits while the next forward runs.
         gathers_for_checkpointing: Checkpointing outside the FSDP unit gathers once more.
         accumulates_unsharded: Gradients stay unsharded between micro-batches under FSDP.
-        native_checkpoints: Whether norms compute in fp32 from a half input.
+        fp32_norm_math: Whether norms compute in fp32 from a half input.
+        fp32_outer: Embeddings, head and norms stay fp32 although the weights are half.
+        masks_padding: Whether a padding mask reaches the attention.
+        packs_documents: Whether packed documents are kept from seeing each other.
     """
 
     kbit: Default[KbitPreparation]
@@ -74,6 +77,9 @@ class Stack:
     quantizes_experts: Default[bool] | None = None
     keeps_inputs: Default[bool] | None = None
     fp32_norm_math: bool = True
+    fp32_outer: bool = False
+    masks_padding: bool = True
+    packs_documents: bool = False
     trains_vision: bool = False
     overlap_communication: bool | None = None
     reduce_bucket_elements: int | None = None

@@ -102,13 +102,15 @@ def trl_stack(context: Context, settings: Settings) -> Stack:
     """Trainer's behaviour with TRL's own k-bit preparation and adapter dtypes."""
     language = settings.objective in (Objective.SFT, Objective.PRETRAIN)
     kbit = context.software.fact("trl", "kbit" if language else "kbit_dpo")
-    return hugging_face_stack(
+    stack = hugging_face_stack(
         context,
         settings,
         loss=trl_loss(context, settings),
         kbit=by_table(kbit, _KBIT[kbit.value]),
         adapter_dtype=_adapter_dtype(context, settings),
     )
+    padding_free = context.software.fact("trl", "packing_kind").value == "padding_free"
+    return replace(stack, packs_documents=padding_free)
 
 
 def _adapter_dtype(context: Context, settings: Settings) -> Default[DType]:

@@ -215,6 +215,7 @@ class Loss:
         keeps_logits: Where chunked: the compute-dtype logits of all chunks live at once.
         keeps_softmax: Where chunked: autograd keeps every chunk's log-softmax (fp32 where
             ``upcast_logits``) until the backward, because no chunk is recomputed.
+        skips_masked: Only tokens whose label counts reach the head (the data says which share).
         fp32_gradients: The loss accumulates the gradient of the last hidden state (and of the
             head, where it is trained) in fp32 buffers during the backward.
     """
@@ -230,6 +231,7 @@ class Loss:
     chunk_vocabulary: int = 0
     keeps_logits: bool = False
     keeps_softmax: bool = False
+    skips_masked: bool = False
     fp32_gradients: bool = False
 
 
