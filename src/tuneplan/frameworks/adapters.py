@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from tuneplan.errors import InvalidRequest, Mistake, NotSupported
-from tuneplan.estimation.parameters import ALL_LINEAR, resolve_target_modules
+from tuneplan.estimation.adapters import ALL_LINEAR, resolve_target_modules
 from tuneplan.frameworks.ledger import Ledger
 from tuneplan.language import message
 from tuneplan.spec.architecture import Attention, ModelArchitecture, Recurrence, WeightKind
