@@ -94,6 +94,65 @@ def total_steps(per_epoch: int, schedule: Schedule) -> int:
     return math.ceil(schedule.num_train_epochs * per_epoch)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LikelyRun:
+    """The likely duration of a run, in parts."""
+
+    steps: int
+    steps_per_epoch: int
+    train_s: float
+    eval_s: float
+    checkpoint_s: float
+    start_up_s: float
+
+    @property
+    def total_s(self) -> float:
+        """From start to end."""
+        return self.train_s + self.eval_s + self.checkpoint_s + self.start_up_s
+
+
+def likely_run(
+    *,
+    step_s: float,
+    forward_s: float,
+    batch: BatchShape,
+    num_samples: int,
+    num_eval_samples: int,
+    accumulation: int,
+    ranks: int,
+    cluster: Cluster,
+    schedule: Schedule,
+    checkpoint_bytes: float,
+    model_bytes: float,
+) -> LikelyRun:
+    """Steps and likely seconds of the run; arguments as for ``run_time``.
+
+    Every save waits for the disk, and the last step always saves; an evaluation is forward passes
+    at the training batch's seconds per sample.
+    """
+    rows = num_samples if batch.samples <= 0 else num_samples * batch.sequences / batch.samples
+    per_epoch = steps_per_epoch(
+        math.ceil(rows),
+        micro_batch=batch.sequences,
+        ranks=ranks,
+        accumulation=accumulation,
+        rounds_up=schedule.rounds_up,
+    )
+    steps = total_steps(per_epoch, schedule)
+    disk = cluster.disk_bytes_per_s or DEFAULT_DISK_BYTES_PER_S
+    saves = 1 + (steps // schedule.save_steps if schedule.save_steps else 0)
+    evaluations = steps // schedule.eval_steps if schedule.eval_steps else 0
+    per_sample = forward_s / max(batch.samples, 1e-9)
+    return LikelyRun(
+        steps=steps,
+        steps_per_epoch=per_epoch,
+        train_s=step_s * steps,
+        eval_s=evaluations * num_eval_samples * per_sample / max(ranks, 1),
+        checkpoint_s=saves * checkpoint_bytes / disk,
+        start_up_s=_START_UP_S + model_bytes / disk,
+    )
+
+
 def run_time(
     *,
     step: StepTime,
@@ -127,23 +186,27 @@ def run_time(
         recompute_flop_per_token: Executed again under checkpointing.
         peak_flop_per_s: Dense datasheet rate of the compute dtype.
     """
-    rows = num_samples if batch.samples <= 0 else num_samples * batch.sequences / batch.samples
-    micro = batch.sequences
-    per_epoch = steps_per_epoch(
-        math.ceil(rows),
-        micro_batch=micro,
-        ranks=parallelism.data,
+    likely = likely_run(
+        step_s=step.step_s.likely,
+        forward_s=step.forward_s,
+        batch=batch,
+        num_samples=num_samples,
+        num_eval_samples=num_eval_samples,
         accumulation=recipe.gradient_accumulation_steps,
-        rounds_up=schedule.rounds_up,
+        ranks=parallelism.data,
+        cluster=cluster,
+        schedule=schedule,
+        checkpoint_bytes=checkpoint_bytes,
+        model_bytes=model_bytes,
     )
-    steps = total_steps(per_epoch, schedule)
+    steps = likely.steps
     micro_batches = recipe.gradient_accumulation_steps * parallelism.data
     tokens, real = batch.positions * micro_batches, batch.real_tokens * micro_batches
     accelerators = cluster.num_accelerators
     train_s = step.step_s.scaled(steps)
-    eval_s = _evaluation_s(step, batch, num_eval_samples, parallelism, schedule, steps)
-    checkpoint_s, assumptions = _checkpoint_s(checkpoint_bytes, cluster, schedule, steps)
-    start_up_s = _start_up_s(model_bytes, cluster)
+    eval_s = _evaluation_range(likely.eval_s, step)
+    checkpoint_s, assumptions = _checkpoint_range(likely.checkpoint_s, cluster)
+    start_up_s = _widened(likely.start_up_s, _START_UP_WIDTH, Basis.ASSUMED)
     total_s = _sum(train_s, eval_s, checkpoint_s, start_up_s)
     mfu = hfu = None
     if model_flop_per_token is not None and peak_flop_per_s:
@@ -152,7 +215,7 @@ def run_time(
         hfu = (model_flop_per_token + recompute_flop_per_token) * tokens / capacity
     return RunTime(
         steps=steps,
-        steps_per_epoch=per_epoch,
+        steps_per_epoch=likely.steps_per_epoch,
         tokens_per_step=tokens,
         real_tokens_per_step=real,
         step_s=step.step_s,
@@ -200,45 +263,19 @@ def _sum(first: Estimate, *others: Estimate) -> Estimate:
     )
 
 
-def _evaluation_s(
-    step: StepTime,
-    batch: BatchShape,
-    num_eval_samples: int,
-    parallelism: Parallelism,
-    schedule: Schedule,
-    steps: int,
-) -> Estimate:
-    """Forward passes over the evaluation samples, at the training batch's seconds per row."""
-    if not num_eval_samples or not schedule.eval_steps:
-        return Estimate(low=0.0, likely=0.0, high=0.0, basis=Basis.ANALYTIC)
-    evaluations = steps // schedule.eval_steps
-    per_sample = step.forward_s / max(batch.samples, 1e-9)
-    seconds = evaluations * num_eval_samples * per_sample / max(parallelism.data, 1)
-    width = (step.step_s.low / step.step_s.likely, step.step_s.high / step.step_s.likely)
-    return Estimate(
-        low=seconds * width[0] * 0.8,
-        likely=seconds,
-        high=seconds * width[1] * 1.5,
-        basis=Basis.ANALYTIC,
+def _evaluation_range(seconds: float, step: StepTime) -> Estimate:
+    """As uncertain as the step, and more: batches and the path of the loss differ."""
+    width = (
+        step.step_s.low / step.step_s.likely * 0.8,
+        step.step_s.high / step.step_s.likely * 1.5,
     )
+    return _widened(seconds, width, Basis.ANALYTIC)
 
 
-def _checkpoint_s(
-    checkpoint_bytes: float, cluster: Cluster, schedule: Schedule, steps: int
-) -> tuple[Estimate, tuple[Assumption, ...]]:
-    """Every save waits for the disk; the last step always saves."""
-    saves = 1 + (steps // schedule.save_steps if schedule.save_steps else 0)
-    stated = cluster.disk_bytes_per_s
-    seconds = saves * checkpoint_bytes / (stated or DEFAULT_DISK_BYTES_PER_S)
-    low, high = (0.8, 1.5) if stated else _DISK_WIDTH
-    estimate = Estimate(
-        low=seconds * low,
-        likely=seconds,
-        high=seconds * high,
-        basis=Basis.ANALYTIC if stated else Basis.ASSUMED,
-    )
-    if stated:
-        return estimate, ()
+def _checkpoint_range(seconds: float, cluster: Cluster) -> tuple[Estimate, tuple[Assumption, ...]]:
+    """Narrow where the disk is stated, wide where it is assumed."""
+    if cluster.disk_bytes_per_s:
+        return _widened(seconds, (0.8, 1.5), Basis.ANALYTIC), ()
     assumption = Assumption(
         name="hardware.disk",
         value="1 GB/s",
@@ -248,17 +285,12 @@ def _checkpoint_s(
         source="a cloud's network block storage or shared file system",
         how_to_set="hardware.disk: {bandwidth: 7 GB/s}",
     )
-    return estimate, (assumption,)
+    return _widened(seconds, _DISK_WIDTH, Basis.ASSUMED), (assumption,)
 
 
-def _start_up_s(model_bytes: float, cluster: Cluster) -> Estimate:
-    seconds = _START_UP_S + model_bytes / (cluster.disk_bytes_per_s or DEFAULT_DISK_BYTES_PER_S)
-    return Estimate(
-        low=seconds * _START_UP_WIDTH[0],
-        likely=seconds,
-        high=seconds * _START_UP_WIDTH[1],
-        basis=Basis.ASSUMED,
-    )
+def _widened(seconds: float, width: tuple[float, float], basis: Basis) -> Estimate:
+    low, high = width
+    return Estimate(low=seconds * low, likely=seconds, high=seconds * high, basis=basis)
 
 
 def _term(kind: str, estimate: Estimate, formula: str, **inputs: object) -> Term:

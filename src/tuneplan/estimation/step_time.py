@@ -33,7 +33,7 @@ HOST_LAUNCH_S: Final = 10e-6
 COMPILED_LAUNCH_S: Final = 4e-6
 # Around each micro-batch the host collates and copies the batch, and transformers' Trainer reads
 # the loss back (its nan/inf filter), so that the queue drains: an assumption of 2 ms.
-_MICRO_BATCH_HOST_S: Final = 2e-3
+MICRO_BATCH_HOST_S: Final = 2e-3
 
 # Factors on the likely step at P10 and P90, before anything is learnt from runs. Measured chip:
 # kernel tables of three backends differ by up to 14 %, and sustained clocks lie below a
@@ -267,7 +267,7 @@ def _host_term(recipe: TrainingRecipe) -> Term:
     micro_batches = recipe.gradient_accumulation_steps
     return Term(
         kind="host",
-        value=_MICRO_BATCH_HOST_S * micro_batches,
+        value=MICRO_BATCH_HOST_S * micro_batches,
         formula="micro_batches x 2 ms",
         inputs={"micro_batches": micro_batches},
         source="transformers trainer.py: the loss is read back every micro-batch",

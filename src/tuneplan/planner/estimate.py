@@ -9,7 +9,7 @@ from tuneplan.catalog.offers import offer_notices
 from tuneplan.catalog.regions import carbon_intensity
 from tuneplan.economics.billing import Cost, compare, cost_of
 from tuneplan.economics.energy import Energy, energy_of
-from tuneplan.economics.storage import checkpoint_bytes, kept_bytes
+from tuneplan.economics.storage import kept_bytes
 from tuneplan.estimation.persistent import persistent
 from tuneplan.estimation.uncertainty import Fit, fit_on, memory_ranges
 from tuneplan.language import message
@@ -23,9 +23,9 @@ from tuneplan.planner.evaluating import (
 from tuneplan.planner.offering import allowed_offers
 from tuneplan.planner.resolving import Platform, Resolved, resolve, resolve_platform
 from tuneplan.planner.sources import Sources
+from tuneplan.planner.storing import checkpoint_size
 from tuneplan.spec.answer import Assumption, Estimate, Notice
 from tuneplan.spec.architecture import ModelArchitecture
-from tuneplan.spec.recipe import Method
 from tuneplan.spec.stated import StatedJob
 from tuneplan.units import HOUR_S
 
@@ -201,23 +201,10 @@ def _time(
 
 
 def _storage(resolved: Resolved) -> StorageAnswer:
-    """A checkpoint: what trains (or the whole model), in its dtype, with optimizer states."""
     held = persistent(resolved.model, resolved.recipe)
-    recipe = resolved.recipe
-    if recipe.method in (Method.FULL, Method.FREEZE):
-        saved, width = float(resolved.model.total_parameters), recipe.frozen_dtype.num_bytes
-    else:
-        saved = float(held.num_trained)
-        width = recipe.adapter.dtype.num_bytes if recipe.adapter else 4
-    states = held.state_bytes + held.paged_state_bytes + held.master_bytes
     statistics = resolved.dataset.statistics
     return StorageAnswer(
-        checkpoint_bytes=checkpoint_bytes(
-            num_saved_parameters=saved,
-            bytes_per_parameter=width,
-            num_trained_parameters=held.num_trained,
-            optimizer_bytes_per_parameter=states / max(held.num_trained, 1),
-        ),
+        checkpoint_bytes=checkpoint_size(resolved.model, resolved.recipe, held),
         kept_bytes=None,
         dataset_bytes=statistics.raw_bytes if statistics else None,
     )

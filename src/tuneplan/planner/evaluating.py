@@ -181,25 +181,39 @@ def _with_imbalance(
     statistics: TokenStatistics | None,
 ) -> StepTime:
     """Ranks with fewer tokens wait for the one with most."""
-    fixed = batch.mean_length >= batch.limit_length
-    if statistics is None or fixed or parallelism.data == 1:
+    share = imbalance_of(parallelism, batch, recipe.gradient_accumulation_steps, statistics)
+    if share <= 0:
         return step
-    samples = batch.samples * recipe.gradient_accumulation_steps
-    lengths = sample_lengths(statistics)
-    factor = imbalance_factor(lengths, samples_per_rank=samples, ranks=parallelism.data)
     communication = sum(term.value for term in step.terms if term.kind == "communication")
-    waiting = (factor - 1.0) * (step.step_s.likely - communication)
-    if waiting <= 0:
-        return step
+    offload = sum(term.value for term in step.terms if term.kind == "offload")
+    waiting = share * (step.step_s.likely - communication - offload)
     term = Term(
         kind="imbalance",
         value=waiting,
         formula="(1 + z x spread / sqrt(samples per rank) - 1) x compute",
-        inputs={"factor": factor, "samples_per_rank": samples, "ranks": parallelism.data},
+        inputs={"share": share, "ranks": parallelism.data},
         source="order statistics of the ranks' token sums",
     )
     scale = (step.step_s.likely + waiting) / step.step_s.likely
     return replace(step, step_s=step.step_s.scaled(scale), terms=(*step.terms, term))
+
+
+def imbalance_of(
+    parallelism: Parallelism,
+    batch: BatchShape,
+    accumulation: int,
+    statistics: TokenStatistics | None,
+) -> float:
+    """How much longer the slowest rank computes than the mean one, as a share of its time."""
+    fixed = batch.mean_length >= batch.limit_length
+    if statistics is None or fixed or parallelism.data == 1:
+        return 0.0
+    factor = imbalance_factor(
+        sample_lengths(statistics),
+        samples_per_rank=batch.samples * accumulation,
+        ranks=parallelism.data,
+    )
+    return max(factor - 1.0, 0.0)
 
 
 def evaluate_time(

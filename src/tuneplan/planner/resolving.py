@@ -145,12 +145,12 @@ def resolve(
         num_nodes=cluster.num_nodes if cluster else 1,
     )
     statistics = dataset.statistics
-    schedule = _schedule(found)
+    schedule = schedule_of(found)
     batch = shape_of_batch(
         statistics,
         found.recipe,
         found.run.padding,
-        samples_seen=_samples_seen(found, dataset, ranks),
+        samples_seen=samples_seen(found, dataset, ranks),
     )
     return Resolved(
         job=job,
@@ -168,7 +168,8 @@ def resolve(
     )
 
 
-def _schedule(found: ResolvedRecipe) -> Schedule:
+def schedule_of(found: ResolvedRecipe) -> Schedule:
+    """What decides the run, as the framework's version rounds it."""
     run = found.run
     return Schedule(
         num_train_epochs=run.num_train_epochs,
@@ -190,7 +191,7 @@ def _rounds_up(software: Mapping[str, str]) -> bool:
         return True
 
 
-def _samples_seen(found: ResolvedRecipe, dataset: Dataset, ranks: int) -> float:
+def samples_seen(found: ResolvedRecipe, dataset: Dataset, ranks: int) -> float:
     """Samples that the whole run draws."""
     statistics = dataset.statistics
     samples = statistics.num_samples if statistics else 0

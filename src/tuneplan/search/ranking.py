@@ -44,4 +44,5 @@ def ranked(
     }[goal]
     place = np.argsort(np.argsort(np.asarray(names, dtype=object), kind="stable"), kind="stable")
     rounded = [np.asarray([float(f"{value:.9g}") for value in key]) for key in keys]
-    return np.lexsort((place, accelerators, *reversed(rounded)))
+    order: NDArray[np.intp] = np.lexsort((place, accelerators, *reversed(rounded)))
+    return order
