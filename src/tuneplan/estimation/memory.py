@@ -152,12 +152,7 @@ def _base(stack: _Stack, compute_capability: float | None) -> dict[str, Number]:
         "optimizer_states": held.state_bytes / states if offload is Offload.NONE else 0.0,
         "master_weights": held.master_bytes / states if offload is Offload.NONE else 0.0,
         "communication_buffers": stack.gathered.buffer_bytes,
-        "cublas_workspace": 2.0
-        * (
-            CUBLAS_WORKSPACE_HOPPER_BYTES
-            if compute_capability is not None and compute_capability >= 9
-            else CUBLAS_WORKSPACE_BYTES
-        ),
+        "cublas_workspace": workspace_bytes(compute_capability),
     }
     if recipe.reference_model:
         base["reference_model"] = (
@@ -180,6 +175,12 @@ def _base(stack: _Stack, compute_capability: float | None) -> dict[str, Number]:
 
 def _present(sizes: dict[str, Number]) -> dict[str, Number]:
     return {kind: size for kind, size in sizes.items() if np.any(size)}
+
+
+def workspace_bytes(compute_capability: float | None) -> float:
+    """CuBLAS workspaces of the two threads that multiply: the main one and autograd's."""
+    hopper = compute_capability is not None and compute_capability >= 9
+    return 2.0 * (CUBLAS_WORKSPACE_HOPPER_BYTES if hopper else CUBLAS_WORKSPACE_BYTES)
 
 
 def _kept_gradients(stack: _Stack, shards: int) -> float:

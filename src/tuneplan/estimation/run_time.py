@@ -6,7 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 from tuneplan.estimation.batches import BatchShape
+from tuneplan.estimation.operations import Number
 from tuneplan.estimation.step_time import StepTime
 from tuneplan.language import message
 from tuneplan.spec.answer import Assumption, Basis, Estimate, Term
@@ -96,58 +99,71 @@ def total_steps(per_epoch: int, schedule: Schedule) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LikelyRun:
-    """The likely duration of a run, in parts."""
+    """The likely duration of a run, in parts; numbers or arrays, one entry a candidate."""
 
-    steps: int
-    steps_per_epoch: int
-    train_s: float
-    eval_s: float
-    checkpoint_s: float
+    steps: Number
+    steps_per_epoch: Number
+    train_s: Number
+    eval_s: Number
+    checkpoint_s: Number
     start_up_s: float
 
     @property
-    def total_s(self) -> float:
+    def total_s(self) -> Number:
         """From start to end."""
         return self.train_s + self.eval_s + self.checkpoint_s + self.start_up_s
 
 
 def likely_run(
     *,
-    step_s: float,
-    forward_s: float,
-    batch: BatchShape,
+    step_s: Number,
+    forward_s: Number,
+    sequences: Number,
+    samples: Number,
     num_samples: int,
     num_eval_samples: int,
-    accumulation: int,
-    ranks: int,
-    cluster: Cluster,
+    accumulation: Number,
+    ranks: Number,
+    disk_bytes_per_s: float | None,
     schedule: Schedule,
     checkpoint_bytes: float,
     model_bytes: float,
 ) -> LikelyRun:
-    """Steps and likely seconds of the run; arguments as for ``run_time``.
+    """Steps and likely seconds of the run.
 
     Every save waits for the disk, and the last step always saves; an evaluation is forward passes
     at the training batch's seconds per sample.
+
+    Args:
+        step_s: Of one optimizer step.
+        forward_s: Of one micro-batch's forward pass.
+        sequences: Rows of a micro-batch.
+        samples: Samples in an average micro-batch.
+        num_samples: Training samples.
+        num_eval_samples: Samples of one evaluation.
+        accumulation: Micro-batches of a step and rank.
+        ranks: Data-parallel ranks.
+        disk_bytes_per_s: None where not stated.
+        schedule: Epochs or steps, evaluation, saving.
+        checkpoint_bytes: Written at each save.
+        model_bytes: Read at start.
     """
-    rows = num_samples if batch.samples <= 0 else num_samples * batch.sequences / batch.samples
-    per_epoch = steps_per_epoch(
-        math.ceil(rows),
-        micro_batch=batch.sequences,
-        ranks=ranks,
-        accumulation=accumulation,
-        rounds_up=schedule.rounds_up,
-    )
-    steps = total_steps(per_epoch, schedule)
-    disk = cluster.disk_bytes_per_s or DEFAULT_DISK_BYTES_PER_S
-    saves = 1 + (steps // schedule.save_steps if schedule.save_steps else 0)
-    evaluations = steps // schedule.eval_steps if schedule.eval_steps else 0
-    per_sample = forward_s / max(batch.samples, 1e-9)
+    rows = np.ceil(num_samples * sequences / np.maximum(samples, 1e-9))
+    groups = np.ceil(rows / (sequences * ranks)) / accumulation
+    per_epoch = np.maximum(1.0, np.ceil(groups) if schedule.rounds_up else np.floor(groups))
+    if schedule.max_steps is not None and schedule.max_steps > 0:
+        steps = np.full_like(per_epoch, float(schedule.max_steps))
+    else:
+        steps = np.ceil(schedule.num_train_epochs * per_epoch)
+    disk = disk_bytes_per_s or DEFAULT_DISK_BYTES_PER_S
+    saves = 1 + (np.floor_divide(steps, schedule.save_steps) if schedule.save_steps else 0)
+    evaluations = np.floor_divide(steps, schedule.eval_steps) if schedule.eval_steps else 0
+    per_sample = forward_s / np.maximum(samples, 1e-9)
     return LikelyRun(
         steps=steps,
         steps_per_epoch=per_epoch,
         train_s=step_s * steps,
-        eval_s=evaluations * num_eval_samples * per_sample / max(ranks, 1),
+        eval_s=evaluations * num_eval_samples * per_sample / np.maximum(ranks, 1),
         checkpoint_s=saves * checkpoint_bytes / disk,
         start_up_s=_START_UP_S + model_bytes / disk,
     )
@@ -189,23 +205,24 @@ def run_time(
     likely = likely_run(
         step_s=step.step_s.likely,
         forward_s=step.forward_s,
-        batch=batch,
+        sequences=float(batch.sequences),
+        samples=batch.samples,
         num_samples=num_samples,
         num_eval_samples=num_eval_samples,
         accumulation=recipe.gradient_accumulation_steps,
         ranks=parallelism.data,
-        cluster=cluster,
+        disk_bytes_per_s=cluster.disk_bytes_per_s,
         schedule=schedule,
         checkpoint_bytes=checkpoint_bytes,
         model_bytes=model_bytes,
     )
-    steps = likely.steps
+    steps = int(likely.steps)
     micro_batches = recipe.gradient_accumulation_steps * parallelism.data
     tokens, real = batch.positions * micro_batches, batch.real_tokens * micro_batches
     accelerators = cluster.num_accelerators
     train_s = step.step_s.scaled(steps)
-    eval_s = _evaluation_range(likely.eval_s, step)
-    checkpoint_s, assumptions = _checkpoint_range(likely.checkpoint_s, cluster)
+    eval_s = _evaluation_range(float(likely.eval_s), step)
+    checkpoint_s, assumptions = _checkpoint_range(float(likely.checkpoint_s), cluster)
     start_up_s = _widened(likely.start_up_s, _START_UP_WIDTH, Basis.ASSUMED)
     total_s = _sum(train_s, eval_s, checkpoint_s, start_up_s)
     mfu = hfu = None
@@ -215,7 +232,7 @@ def run_time(
         hfu = (model_flop_per_token + recompute_flop_per_token) * tokens / capacity
     return RunTime(
         steps=steps,
-        steps_per_epoch=likely.steps_per_epoch,
+        steps_per_epoch=int(likely.steps_per_epoch),
         tokens_per_step=tokens,
         real_tokens_per_step=real,
         step_s=step.step_s,

@@ -8,7 +8,6 @@ estimate.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,13 +19,14 @@ from tuneplan.catalog.links import resolve_cluster
 from tuneplan.errors import InputError
 from tuneplan.estimation.batches import BatchShape
 from tuneplan.estimation.communication import communication_term
-from tuneplan.estimation.memory import assemble
+from tuneplan.estimation.memory import assemble, workspace_bytes
 from tuneplan.estimation.offload import offload_term
 from tuneplan.estimation.operations import Operation
 from tuneplan.estimation.optimizer_step import step_operations
 from tuneplan.estimation.persistent import Persistent, persistent
-from tuneplan.estimation.run_time import Schedule, likely_run
+from tuneplan.estimation.run_time import likely_run
 from tuneplan.estimation.sharded_units import Unit, communication_units
+from tuneplan.estimation.sharding import seen_by_layers
 from tuneplan.estimation.step_time import MICRO_BATCH_HOST_S, ComputeTime, compute_time
 from tuneplan.estimation.uncertainty import FRAGMENTATION
 from tuneplan.estimation.walking import Walked, walk_model
@@ -141,12 +141,15 @@ class Search:
     ) -> None:
         self.job, self.space, self.model = job, space, model
         self.dataset, self.sources = dataset, sources
-        self.batches = np.asarray(space.micro_batches, dtype=float)
         self.curves = [sources.curves(chip) for chip in space.accelerators]
         self.classes: dict[ChipClass, list[int]] = {}
         for index, chip in enumerate(space.accelerators):
             self.classes.setdefault(class_of(chip), []).append(index)
+        self._batches: dict[Any, BatchShape] = {}
         self._walks: dict[Any, Walked] = {}
+        self._listed: dict[int, tuple[Operation, ...]] = {}
+        self._peaks: dict[Any, Floats] = {}
+        self._optimizer: dict[Any, float] = {}
         self._clusters: dict[tuple[int, int], Cluster | None] = {}
         self._communication: dict[Any, tuple[float, float]] = {}
         self._computed: dict[Any, ComputeTime] = {}
@@ -180,13 +183,15 @@ class Search:
     # --- One variant on one class of chips ---------------------------------------------------
 
     def _evaluate(self, index: int, variant: Variant, chips: list[int]) -> list[dict[str, Floats]]:
+        """Blocks of candidates: one for one node, one for several (the recipe may differ)."""
         shapes = self.space.shapes_of(variant.strategy)
         blocks = []
-        for shape in shapes:
-            found = self._resolve(variant, chips, shape)
-            if found is None:
-                continue
-            blocks += self._evaluate_shape(index, found, chips, shape)
+        for several in (False, True):
+            part = [shape for shape in shapes if (shape[0] > 1) is several]
+            found = self._resolve(variant, chips, part[0]) if part else None
+            if found is not None:
+                grid = self._grid(found, part)
+                blocks += self._price(index, variant, found, grid, chips)
         return blocks
 
     def _resolve(
@@ -212,7 +217,6 @@ class Search:
         shape: tuple[int, int],
         chips: int,
     ) -> None:
-        count = chips * len(self.batches)
         old = self._refusals.get(text.code)
         example = {
             "method": variant.method,
@@ -224,104 +228,148 @@ class Search:
         self._refusals[text.code] = Refusal(
             code=text.code,
             message=text if old is None else old.message,
-            count=count + (old.count if old else 0),
+            count=chips * len(self.space.micro_batches) + (old.count if old else 0),
             example=example if old is None else old.example,
         )
 
-    def _evaluate_shape(
-        self, index: int, found: ResolvedRecipe, chips: list[int], shape: tuple[int, int]
-    ) -> list[dict[str, Floats]]:
-        nodes, per_node = shape
-        ranks = nodes * per_node
-        shaped = self._shaped(found, ranks)
-        if not shaped:
-            return []
-        held = persistent(self.model, found.recipe)
-        capability = self.space.accelerators[chips[0]].compute_capability
-        peak = self._peaks(found, shaped, held, capability)
-        blocks = []
-        for chip_index in chips:
-            cluster = self._cluster(chip_index, shape)
-            if cluster is None:
-                continue
-            needed = peak * (1 + FRAGMENTATION.likely) + cluster.accelerator.context_bytes
-            try:
-                step_s, total_s = self._times(found, shaped, held, chip_index, cluster)
-            except InputError as error:
-                text = error.mistakes[0].message
-                variant = self.space.variants()[index]
-                self._refuse(text, variant, cluster.accelerator, shape, 1)
-                continue
-            size = len(shaped)
-            blocks.append(
-                {
-                    "variant": np.full(size, float(index)),
-                    "chip": np.full(size, float(chip_index)),
-                    "shape": np.full(size, float(self.space.shapes.index(shape))),
-                    "micro_batch": np.array([float(one.micro_batch) for one in shaped]),
-                    "accumulation": np.array([float(one.accumulation) for one in shaped]),
-                    "needed_bytes": needed,
-                    "step_s": step_s,
-                    "total_s": total_s,
-                }
-            )
-        return blocks
+    def _grid(self, found: ResolvedRecipe, shapes: list[tuple[int, int]]) -> _Grid:
+        """Micro-batches x shapes of one recipe: lengths, accumulation, memory."""
+        recipe = found.recipe
+        batches = [self._batch(found, size) for size in self.space.micro_batches]
+        ranks = np.array([float(nodes * cards) for nodes, cards in shapes])
+        per_rank = np.array([
+            batch.samples if recipe.packing else float(size)
+            for size, batch in zip(self.space.micro_batches, batches, strict=True)
+        ])  # fmt: skip
+        wanted = self.space.global_batch_size / (per_rank[None, :] * ranks[:, None])
+        smallest = np.array(self.space.micro_batches) == min(self.space.micro_batches)
+        runs = (wanted >= 1 - 1e-9) | smallest[None, :]
+        accumulation = np.maximum(1.0, np.ceil(wanted - 1e-9))
+        grid = _Grid(
+            shapes=shapes, batches=batches, ranks=ranks, accumulation=accumulation, runs=runs,
+            held=persistent(self.model, recipe), peaks=np.zeros_like(wanted),
+        )  # fmt: skip
+        self._fill_peaks(found, grid)
+        return grid
 
-    def _shaped(self, found: ResolvedRecipe, ranks: int) -> list[_Shaped]:
-        """Each micro-batch that divides the work, with its accumulation and lengths."""
-        shaped = []
-        for size in self.space.micro_batches:
-            recipe = replace(found.recipe, per_device_train_batch_size=size)
-            one = replace(found, recipe=recipe)
-            seen = samples_seen(one, self.dataset, ranks)
-            batch = shape_of_batch(
+    def _batch(self, found: ResolvedRecipe, size: int) -> BatchShape:
+        recipe = replace(found.recipe, per_device_train_batch_size=size)
+        seen = samples_seen(replace(found, recipe=recipe), self.dataset, 1)
+        key = (recipe.packing, recipe.max_length, size, recipe.sequences_per_sample, seen)
+        if key not in self._batches:
+            self._batches[key] = shape_of_batch(
                 self.dataset.statistics, recipe, found.run.padding, samples_seen=seen
             )
-            accumulation = accumulation_for(
-                self.space.global_batch_size, batch, size, ranks, packing=recipe.packing
-            )
-            if accumulation is None:
-                continue
-            shaped.append(_Shaped(micro_batch=size, accumulation=accumulation, batch=batch))
-        return shaped
+        return self._batches[key]
 
-    def _walk(
-        self, found: ResolvedRecipe, sequences: Floats, lengths: Floats, *, accumulating: bool
-    ) -> Walked:
+    def _walk(self, found: ResolvedRecipe, batches: list[BatchShape], *, worst: bool,
+              accumulating: bool) -> Walked:  # fmt: skip
+        sequences = np.array([float(batch.sequences) for batch in batches])
+        lengths = np.array([
+            batch.worst_length if worst else batch.mean_length for batch in batches
+        ])  # fmt: skip
         recipe = replace(
             found.recipe,
             per_device_train_batch_size=1,
             gradient_accumulation_steps=2 if accumulating else 1,
         )
-        sharded = found.parallelism.shards_parameters
-        key = (recipe, sharded, sequences.tobytes(), lengths.tobytes())
+        seen = seen_by_layers(recipe, found.parallelism)
+        key = (seen, sequences.tobytes(), lengths.tobytes())
         if key not in self._walks:
             self._walks[key] = walk_model(
                 self.model, recipe, found.parallelism, sequences=sequences, length=lengths
             )
         return self._walks[key]
 
-    def _peaks(
-        self,
-        found: ResolvedRecipe,
-        shaped: list[_Shaped],
-        held: Persistent,
-        capability: float | None,
-    ) -> Floats:
-        """Likely allocated peak of each micro-batch."""
-        sequences = np.array([float(one.batch.sequences) for one in shaped])
-        lengths = np.array([one.batch.worst_length for one in shaped])
-        accumulating = np.array([one.accumulation > 1 for one in shaped])
-        peaks = np.zeros(len(shaped))
+    def _fill_peaks(self, found: ResolvedRecipe, grid: _Grid) -> None:
+        """Likely allocated peak, for a chip with small cuBLAS workspaces."""
+        splits = found.parallelism.shards_optimizer or found.parallelism.offload.value != "none"
         for several in (False, True):
-            mask = accumulating == several
+            mask = (grid.accumulation > 1) == several
             if not mask.any():
                 continue
-            walked = self._walk(found, sequences[mask], lengths[mask], accumulating=several)
+            walked = self._walk(found, grid.batches, worst=True, accumulating=several)
             recipe = replace(found.recipe, gradient_accumulation_steps=2 if several else 1)
-            count = assemble(walked, recipe, found.parallelism, held, capability)
-            peaks[mask] = count.peak_bytes
-        return peaks
+            for row in range(len(grid.shapes)):
+                if not mask[row].any():
+                    continue
+                layout = replace(found.parallelism, data=int(grid.ranks[row]))
+                key = (recipe, layout if splits else layout.strategy, id(walked))
+                if key not in self._peaks:
+                    count = assemble(walked, recipe, layout, grid.held)
+                    self._peaks[key] = np.asarray(count.peak_bytes, dtype=float)
+                grid.peaks[row] = np.where(mask[row], self._peaks[key], grid.peaks[row])
+
+    # --- Chips -----------------------------------------------------------------------------------
+
+    def _price(
+        self,
+        index: int,
+        variant: Variant,
+        found: ResolvedRecipe,
+        grid: _Grid,
+        chips: list[int],
+    ) -> list[dict[str, Floats]]:
+        blocks = []
+        for chip_index in chips:
+            chip = self.space.accelerators[chip_index]
+            extra = workspace_bytes(chip.compute_capability) - workspace_bytes(None)
+            needed = (grid.peaks + extra) * (1 + FRAGMENTATION.likely) + chip.context_bytes
+            try:
+                step_s, total_s, usable = self._times(found, grid, needed, chip_index)
+            except InputError as error:
+                shape = grid.shapes[0]
+                self._refuse(error.mistakes[0].message, variant, chip, shape, len(grid.shapes))
+                continue
+            rows, columns = np.nonzero(grid.runs & usable[:, None])
+            numbers = np.array([self.space.shapes.index(shape) for shape in grid.shapes])
+            sizes = np.array(self.space.micro_batches)
+            blocks.append(
+                {
+                    "variant": np.full(len(rows), float(index)),
+                    "chip": np.full(len(rows), float(chip_index)),
+                    "shape": numbers[rows].astype(float),
+                    "micro_batch": sizes[columns].astype(float),
+                    "accumulation": grid.accumulation[rows, columns],
+                    "needed_bytes": needed[rows, columns],
+                    "step_s": step_s[rows, columns],
+                    "total_s": total_s[rows, columns],
+                }
+            )
+        return blocks
+
+    def _times(
+        self, found: ResolvedRecipe, grid: _Grid, needed: Floats, chip_index: int
+    ) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+        """Seconds of a step and of the run; rows whose cards cannot be joined are not usable.
+
+        Where nothing fits, time is not needed and left at NaN.
+        """
+        chip = self.space.accelerators[chip_index]
+        step_s = np.full(grid.peaks.shape, np.nan)
+        total_s = np.full(grid.peaks.shape, np.nan)
+        fits = (needed <= chip.capacity_bytes) & grid.runs
+        usable = np.array([self._cluster(chip_index, s) is not None for s in grid.shapes])
+        if not (fits & usable[:, None]).any():
+            return step_s, total_s, usable
+        micro_s, forward_s = self._compute(found, grid, chip_index)
+        for row, shape in enumerate(grid.shapes):
+            cluster = self._cluster(chip_index, shape)
+            if cluster is None or not fits[row].any():
+                continue
+            layout = replace(found.parallelism, data=int(grid.ranks[row]))
+            at = replace(found, parallelism=layout)
+            accumulation = grid.accumulation[row]
+            per_micro, per_step = self._exchange(at, cluster, chip_index)
+            own = (micro_s + MICRO_BATCH_HOST_S) * accumulation
+            own = own + self._optimizer_s(at, grid.held, chip_index)
+            waiting = np.array([
+                imbalance_of(layout, batch, int(times), self.dataset.statistics)
+                for batch, times in zip(grid.batches, accumulation, strict=True)
+            ])  # fmt: skip
+            step_s[row] = own * (1 + waiting) + per_micro * accumulation + per_step
+            total_s[row] = self._total(at, grid, cluster, accumulation, step_s[row], forward_s)
+        return step_s, total_s, usable
 
     def _cluster(self, chip_index: int, shape: tuple[int, int]) -> Cluster | None:
         key = (chip_index, self.space.shapes.index(shape))
@@ -340,76 +388,57 @@ class Search:
                 ).cluster
             except InputError as error:
                 self._clusters[key] = None
-                self._refuse(
-                    error.mistakes[0].message, self.space.variants()[0],
-                    self.space.accelerators[chip_index], shape, 1,
-                )  # fmt: skip
+                chip, variant = self.space.accelerators[chip_index], self.space.variants()[0]
+                self._refuse(error.mistakes[0].message, variant, chip, shape, 1)
         return self._clusters[key]
 
-    # --- Time ----------------------------------------------------------------------------------
-
-    def _times(
-        self,
-        found: ResolvedRecipe,
-        shaped: list[_Shaped],
-        held: Persistent,
-        chip_index: int,
-        cluster: Cluster,
-    ) -> tuple[Floats, Floats]:
-        sequences = np.array([float(one.batch.sequences) for one in shaped])
-        lengths = np.array([one.batch.mean_length for one in shaped])
-        accumulation = np.array([float(one.accumulation) for one in shaped])
-        compute, forward = self._compute(found, sequences, lengths, chip_index)
-        curves = self.curves[chip_index]
-        per_micro, per_step = self._exchange(found, cluster, curves, chip_index)
-        step_kernels = compute_time(
-            (), step_operations(held, found.recipe, found.parallelism), found.recipe, curves
-        )
-        own = compute * accumulation + np.asarray(step_kernels.total_s)
-        own = own + MICRO_BATCH_HOST_S * accumulation
-        communication = per_micro * accumulation + per_step
-        waiting = np.array([
-            imbalance_of(found.parallelism, one.batch, one.accumulation, self.dataset.statistics)
-            for one in shaped
-        ])  # fmt: skip
-        step_s = own * (1 + waiting) + communication
-        return step_s, self._total(found, shaped, held, cluster, step_s, forward)
-
     def _compute(
-        self, found: ResolvedRecipe, sequences: Floats, lengths: Floats, chip_index: int
+        self, found: ResolvedRecipe, grid: _Grid, chip_index: int
     ) -> tuple[Floats, Floats]:
         """Seconds of one micro-batch, and of its forward pass."""
         curves = self.curves[chip_index]
-        walked = self._walk(found, sequences, lengths, accumulating=False)
+        walked = self._walk(found, grid.batches, worst=False, accumulating=False)
         key = (id(walked), curves.accelerator)
         if key not in self._computed:
             recipe = replace(found.recipe, gradient_accumulation_steps=1)
-            self._computed[key] = compute_time(self._listed(walked), (), recipe, curves)
+            self._computed[key] = compute_time(self._operations(walked), (), recipe, curves)
         computed = self._computed[key]
         return np.asarray(computed.total_s), np.asarray(computed.forward_s)
 
-    def _listed(self, walked: Walked) -> tuple[Operation, ...]:
-        key = ("operations", id(walked))
-        if key not in self._walks:
-            self._walks[key] = listed_operations(walked)  # type: ignore[assignment]
-        return self._walks[key]  # type: ignore[return-value]
+    def _operations(self, walked: Walked) -> tuple[Operation, ...]:
+        if id(walked) not in self._listed:
+            self._listed[id(walked)] = listed_operations(walked)
+        return self._listed[id(walked)]
+
+    def _optimizer_s(self, found: ResolvedRecipe, held: Persistent, chip_index: int) -> float:
+        layout = found.parallelism
+        key = (
+            chip_index, layout.strategy, layout.shards, layout.offload, found.recipe.method,
+            found.recipe.optimizer, held.num_trained,
+        )  # fmt: skip
+        if key not in self._optimizer:
+            operations = step_operations(held, found.recipe, layout)
+            computed = compute_time((), operations, found.recipe, self.curves[chip_index])
+            self._optimizer[key] = float(np.asarray(computed.total_s))
+        return self._optimizer[key]
 
     def _exchange(
-        self, found: ResolvedRecipe, cluster: Cluster, curves: ChipCurves, chip_index: int
+        self, found: ResolvedRecipe, cluster: Cluster, chip_index: int
     ) -> tuple[float, float]:
         """Seconds of communication and offload: per micro-batch, and once a step."""
-        if found.parallelism.world_size == 1 and found.parallelism.offload.value == "none":
+        recipe, layout = found.recipe, found.parallelism
+        if layout.world_size == 1 and layout.offload.value == "none":
             return 0.0, 0.0
-        recipe = found.recipe
         key = (
-            chip_index, cluster.num_nodes, cluster.accelerators_per_node, found.parallelism,
+            chip_index, cluster.num_nodes, cluster.accelerators_per_node, layout,
             recipe.method, recipe.adapter, recipe.quantization, recipe.compute_dtype,
             recipe.gradient_dtype, recipe.gradients_unsharded_while_accumulating,
         )  # fmt: skip
         if key not in self._communication:
             units = communication_units(self.model, recipe)
             one, two = (
-                _exchange_s(units, found, cluster, curves, accumulation) for accumulation in (1, 2)
+                _exchange_s(units, found, cluster, self.curves[chip_index], accumulation)
+                for accumulation in (1, 2)
             )
             self._communication[key] = (two - one, 2 * one - two)
         return self._communication[key]
@@ -417,34 +446,31 @@ class Search:
     def _total(
         self,
         found: ResolvedRecipe,
-        shaped: list[_Shaped],
-        held: Persistent,
+        grid: _Grid,
         cluster: Cluster,
+        accumulation: Floats,
         step_s: Floats,
         forward_s: Floats,
     ) -> Floats:
         statistics = self.dataset.statistics
         if statistics is None or not statistics.num_samples:
-            return np.full(len(shaped), np.nan)
-        schedule: Schedule = schedule_of(found)
-        model_bytes = float(self.model.total_parameters * found.recipe.frozen_dtype.num_bytes)
-        checkpoint = checkpoint_size(self.model, found.recipe, held)
-        return np.array([
-            likely_run(
-                step_s=float(step_s[position]),
-                forward_s=float(forward_s[position]),
-                batch=one.batch,
-                num_samples=statistics.num_samples,
-                num_eval_samples=statistics.num_eval_samples,
-                accumulation=one.accumulation,
-                ranks=found.parallelism.data,
-                cluster=cluster,
-                schedule=schedule,
-                checkpoint_bytes=checkpoint,
-                model_bytes=model_bytes,
-            ).total_s
-            for position, one in enumerate(shaped)
-        ])  # fmt: skip
+            return np.full(len(grid.batches), np.nan)
+        recipe = found.recipe
+        run = likely_run(
+            step_s=step_s,
+            forward_s=forward_s,
+            sequences=np.array([float(batch.sequences) for batch in grid.batches]),
+            samples=np.array([batch.samples for batch in grid.batches]),
+            num_samples=statistics.num_samples,
+            num_eval_samples=statistics.num_eval_samples,
+            accumulation=accumulation,
+            ranks=found.parallelism.data,
+            disk_bytes_per_s=cluster.disk_bytes_per_s,
+            schedule=schedule_of(found),
+            checkpoint_bytes=checkpoint_size(self.model, recipe, grid.held),
+            model_bytes=float(self.model.total_parameters * recipe.frozen_dtype.num_bytes),
+        )
+        return np.asarray(run.total_s)
 
 
 _COLUMNS = (
@@ -452,13 +478,22 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _Shaped:
-    """One micro-batch size on a number of ranks."""
+@dataclass(slots=True)
+class _Grid:
+    """Shapes x micro-batches of one recipe.
 
-    micro_batch: int
-    accumulation: int
-    batch: BatchShape
+    Attributes:
+        accumulation: Micro-batches of a step; ``runs`` where that is at least one.
+        peaks: Likely allocated bytes.
+    """
+
+    shapes: list[tuple[int, int]]
+    batches: list[BatchShape]
+    ranks: Floats
+    accumulation: Floats
+    runs: NDArray[np.bool_]
+    held: Persistent
+    peaks: Floats
 
 
 def _exchange_s(
@@ -490,17 +525,3 @@ def for_chip(stated: StatedRecipe, chip: Accelerator) -> StatedRecipe:
     if chip.supports_bf16 or stated.training.precision is not None:
         return stated
     return replace(stated, training=replace(stated.training, precision="fp16"))
-
-
-def accumulation_for(
-    global_batch_size: int, batch: BatchShape, micro_batch: int, ranks: int, *, packing: bool
-) -> int | None:
-    """Micro-batches that make one optimizer step; None where even one is more than asked for.
-
-    With packing a row holds several samples: the step keeps the number of samples, not of rows.
-    """
-    samples = batch.samples if packing else float(micro_batch)
-    accumulation = global_batch_size / (samples * ranks)
-    if accumulation < 1 and samples * ranks > global_batch_size and micro_batch > 1:
-        return None
-    return max(1, math.ceil(accumulation - 1e-9))
