@@ -49,6 +49,7 @@ from tuneplan.contract.measured import (
     TokenTotals,
     ValidateAnswer,
     ValidatedRow,
+    Verdicts,
 )
 from tuneplan.contract.parts import (
     Assumption,
@@ -236,9 +237,9 @@ def catalog(num_entries: int = 2) -> CatalogAnswer:
         name="NVIDIA H100 80GB HBM3",
         aliases=["H100", "H100 SXM"],
         fields={
-            "memory_bytes": Fact(value=85_899_345_920, unit="bytes", source="datasheet", as_of=DAY),
-            "bfloat16_flop_per_s": Fact(value=989e12, unit="flop/s", source="datasheet"),
-            "memory_bandwidth_bytes_per_s": Fact(value=3.35e12, unit="bytes/s"),
+            "memory_bytes": Fact(value=85_899_345_920, unit="B", source="datasheet", as_of=DAY),
+            "dense_flop_per_s.bfloat16": Fact(value=989e12, unit="FLOP/s", source="datasheet"),
+            "memory_bandwidth_bytes_per_s": Fact(value=3.35e12, unit="B/s"),
             "link": Fact(value="nvlink"),
         },
     )
@@ -324,6 +325,7 @@ def validation() -> ValidateAnswer:
                 bias_fraction=-0.024,
             )
         ],
-        verdicts={"missed_oom": 0, "false_oom": 0, "tight": 0},
+        path="runs.csv",
+        verdicts=Verdicts(num_ran=1, num_out_of_memory=0, missed_oom=0, false_oom=0, tight=0),
         skipped=[Skipped(reason="the model is not known", count=1)],
     )

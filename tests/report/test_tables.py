@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 import sample_answers
 from tuneplan.contract.parts import Money, MoneyRange, Range
 from tuneplan.report.catalog import catalog_text
-from tuneplan.report.data_profile import data_profile_text
 from tuneplan.report.estimate import estimate_text
 from tuneplan.report.explain import explain_text
 from tuneplan.report.page import Page
@@ -24,7 +23,6 @@ from tuneplan.report.tables import (
     table,
     time_range_text,
 )
-from tuneplan.report.validation import validation_text
 from tuneplan.spec.answer import Basis
 from tuneplan.units import GIB
 
@@ -34,8 +32,6 @@ REPORTS = {
     "explain": lambda page: explain_text(sample_answers.explain(), page),
     "catalog": lambda page: catalog_text(sample_answers.catalog(), page),
     "catalog entry": lambda page: catalog_text(sample_answers.catalog(1), page),
-    "data profile": lambda page: data_profile_text(sample_answers.data_profile(), page),
-    "validate": lambda page: validation_text(sample_answers.validation(), page),
 }
 
 
@@ -79,10 +75,6 @@ def test_an_estimate_tells_verdict_ranges_terms_and_assumptions() -> None:
 def test_a_plan_without_entries_says_that_nothing_fits() -> None:
     empty = sample_answers.plan().model_copy(update={"entries": []})
     assert "Nothing fits" in plan_text(empty, Page())
-
-
-def test_bad_rows_are_shown_with_file_and_line() -> None:
-    assert "chat.jsonl:17" in REPORTS["data profile"](Page())
 
 
 @given(st.floats(0, 1), st.integers(1, 60))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -19,9 +19,9 @@ Answer = TypeVar("Answer", bound="Header")
 NOTHING_FITS = 3
 
 
-def today() -> str:
-    """The day in UTC, as answers state it."""
-    return datetime.now(tz=UTC).date().isoformat()
+def today() -> date:
+    """The day in UTC: answers state it, and the age of prices is counted to it."""
+    return datetime.now(tz=UTC).date()
 
 
 def show(answer: Answer, text: Callable[[Answer, Page], str], *, as_json: bool) -> None:

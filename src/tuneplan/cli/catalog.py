@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from tuneplan.cli.answering import show, today
@@ -21,7 +23,16 @@ from tuneplan.cli.options import answer_options
 @answer_options
 def command(kind: str, name: str | None, *, files: tuple[str, ...], as_json: bool) -> None:
     """Facts with their source and date: all of a KIND in a list, or one NAME in full."""
-    from tuneplan.planner.answering import catalog_answer
+    from tuneplan.planner.sources import Sources
     from tuneplan.report.catalog import catalog_text
+    from tuneplan.report.catalog_answer import catalog_answer
 
-    show(catalog_answer(kind, name, files=files, as_of=today()), catalog_text, as_json=as_json)
+    day, own = today(), tuple(Path(file) for file in files)
+    sources = Sources(
+        model_files=own if kind == "models" else (),
+        accelerator_files=own if kind == "accelerators" else (),
+        price_files=own if kind == "prices" else (),
+        today=day,
+    )
+    answer = catalog_answer(kind, name, sources, as_of=day.isoformat())
+    show(answer, catalog_text, as_json=as_json)

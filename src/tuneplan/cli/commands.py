@@ -27,6 +27,14 @@ class Entry:
 
 
 COMMANDS: Final[dict[str, Entry]] = {
+    "estimate": Entry(
+        "tuneplan.cli.estimate", "Whether one configuration fits, how fast it is, what it costs."
+    ),
+    "data": Entry("tuneplan.cli.data", "What a data set holds, in tokens."),
+    "validate": Entry("tuneplan.cli.validate", "Predictions against measured runs."),
+    "catalog": Entry(
+        "tuneplan.cli.catalog", "Facts on models, accelerators and prices, with their sources."
+    ),
     "schema": Entry("tuneplan.cli.schema", "The JSON Schema of the job file and of each answer."),
     "completion": Entry("tuneplan.cli.completion", "The script that completes words in a shell."),
 }

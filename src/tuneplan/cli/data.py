@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from tuneplan.cli.answering import show, today
+from tuneplan.cli.answering import today
 from tuneplan.cli.commands import SpokenCommand
 from tuneplan.cli.options import answer_options
-from tuneplan.cli.output import progress_bar
+from tuneplan.cli.output import page, print_json, print_text, progress_bar
 
 
 class _DataGroup(SpokenCommand, click.Group):
@@ -26,6 +26,11 @@ def command() -> None:
 @click.option(
     "--max-length", "max_lengths", multiple=True, type=click.IntRange(min=1), help="To look at."
 )
+@click.option(
+    "--batch-size",
+    type=click.IntRange(min=1),
+    help="Samples of a batch, for the padding figures.",
+)
 @answer_options
 def profile(
     files: tuple[str, ...],
@@ -33,19 +38,27 @@ def profile(
     model: str | None,
     tokenizer: str | None,
     max_lengths: tuple[int, ...],
+    batch_size: int | None,
     as_json: bool,
 ) -> None:
     """Tokens, lengths, truncation and packing of FILES; bad rows are counted and located."""
-    from tuneplan.planner.answering import data_profile_answer
-    from tuneplan.report.data_profile import data_profile_text
+    from tuneplan.contract.answers import header
+    from tuneplan.contract.measured import DataProfileAnswer
+    from tuneplan.planner.profile_data import profile_answer, profile_data
+    from tuneplan.report.profile import render_profile
 
     with progress_bar() as progress:
-        answer = data_profile_answer(
+        found = profile_data(
             files,
             model=model,
             tokenizer=tokenizer,
-            max_lengths=max_lengths,
-            as_of=today(),
+            max_length=max_lengths,
+            per_device_train_batch_size=batch_size,
             progress=progress,
         )
-    show(answer, data_profile_text, as_json=as_json)
+    if as_json:
+        head = header("data profile", as_of=today().isoformat())
+        print_json(DataProfileAnswer(**head, **profile_answer(found)).model_dump(mode="json"))
+    else:
+        shown = page()
+        print_text(render_profile(found, width=shown.width, colors=shown.colors))

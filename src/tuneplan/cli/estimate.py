@@ -20,10 +20,14 @@ def command(ctx: click.Context, job: JobRequest, *, require_fit: bool, as_json: 
     JOB is a job file (YAML, JSON or TOML; - is standard input). It may be left out and given as
     flags; flags go before the file.
     """
-    from tuneplan.planner.answering import estimate_answer
+    from tuneplan.planner.estimate import estimate_job
+    from tuneplan.planner.sources import sources_for
     from tuneplan.report.estimate import estimate_text
+    from tuneplan.report.estimate_answer import estimate_answer
 
-    answer = estimate_answer(job.read(), as_of=today())
+    stated, day = job.read(), today()
+    estimate = estimate_job(stated, sources_for(stated, today=day))
+    answer = estimate_answer(estimate, as_of=day.isoformat())
     show(answer, estimate_text, as_json=as_json)
     if require_fit and not anything_fits(answer.fit):
         ctx.exit(NOTHING_FITS)

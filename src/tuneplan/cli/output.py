@@ -7,11 +7,17 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from tuneplan.errors import UnreadableFile
+from tuneplan.language import message
 from tuneplan.report.page import Page
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _NARROWEST: Final = 60
 _WIDEST: Final = 160
@@ -24,6 +30,40 @@ def page() -> Page:
     width = shutil.get_terminal_size((80, 24)).columns
     colors = "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
     return Page(width=min(max(width, _NARROWEST), _WIDEST), colors=colors)
+
+
+@contextmanager
+def console() -> Iterator[Console]:
+    """A console of rich that prints on stdout, laid out for ``page()``."""
+    from rich.console import Console
+
+    shown = page()
+    yield Console(
+        file=sys.stdout,
+        width=shown.width,
+        force_terminal=shown.colors,
+        no_color=not shown.colors,
+        highlight=False,
+        emoji=False,
+    )
+
+
+def write_file(name: str, text: str) -> None:
+    """Write a file that the user asked for.
+
+    Raises:
+        UnreadableFile: It cannot be written.
+    """
+    try:
+        Path(name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        text_of_error = message(
+            "cannot_write",
+            "{path} cannot be written: {reason}",
+            path=name,
+            reason=error.strerror or str(error),
+        )
+        raise UnreadableFile(text_of_error, path=name) from None
 
 
 def print_json(answer: Mapping[str, Any]) -> None:

@@ -21,10 +21,14 @@ def command(ctx: click.Context, job: JobRequest, *, require_fit: bool, as_json: 
     flags; flags go before the file. What it states is fixed, a list is a choice, a blank is
     searched.
     """
-    from tuneplan.planner.answering import plan_answer
+    from tuneplan.planner.plan import plan_job
+    from tuneplan.planner.sources import sources_for
     from tuneplan.report.plan import plan_text
+    from tuneplan.report.plan_answer import plan_answer
 
-    answer = plan_answer(job.read(), as_of=today())
+    stated, day = job.read(), today()
+    plan = plan_job(stated, sources_for(stated, today=day))
+    answer = plan_answer(plan, as_of=day.isoformat())
     show(answer, plan_text, as_json=as_json)
     if require_fit and not answer.entries:
         ctx.exit(NOTHING_FITS)

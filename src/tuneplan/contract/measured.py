@@ -162,14 +162,17 @@ class Compared(Part):
 
 
 class ValidatedRow(Part):
-    """One measured run."""
+    """One measured run; ``extra`` are the columns of the file that are not read."""
 
     id: str
     status: str = Field(json_schema_extra={"enum": ["predicted", "skipped"]})
     reason: str | None = None
+    message: str | None = None
     predicted: Predicted | None = None
     compared: list[Compared] = Field(default_factory=list)
     verdict: str | None = None
+    out_of_memory: bool | None = None
+    extra: dict[str, str] = Field(default_factory=dict)
 
 
 class ErrorSummary(Part):
@@ -180,26 +183,47 @@ class ErrorSummary(Part):
     framework: str | None = None
     accelerator: str | None = None
     source: str | None = None
+    cards: str | None = None
     count: int
     median_abs_error_fraction: FiniteFloat | None = None
     p90_abs_error_fraction: FiniteFloat | None = None
     bias_fraction: FiniteFloat | None = None
     coverage_fraction: Fraction | None = None
     median_width_fraction: FiniteFloat | None = None
+    num_sources: int | None = None
+    source_median_abs_error_fraction: FiniteFloat | None = None
+    source_median_p90_abs_error_fraction: FiniteFloat | None = None
 
 
 class Skipped(Part):
-    """Runs that were not predicted for one reason."""
+    """Runs that were not predicted for one reason, and how many of them would have counted."""
 
     reason: str
+    example: str | None = None
     count: int
+    counted: int | None = None
+
+
+class Verdicts(Part):
+    """Verdicts beside what happened."""
+
+    num_ran: int
+    num_out_of_memory: int
+    missed_oom: int
+    false_oom: int
+    tight: int
+    missed_oom_rate: Fraction | None = None
+    false_oom_rate: Fraction | None = None
+    tight_rate: Fraction | None = None
 
 
 class ValidateAnswer(Header):
     """The answer of ``validate``."""
 
+    path: str
+    complete_path: str | None = None
     rows: list[ValidatedRow]
     summary: list[ErrorSummary]
-    verdicts: dict[str, int]
+    verdicts: Verdicts
     skipped: list[Skipped]
     warnings: list[Notice] = Field(default_factory=list)

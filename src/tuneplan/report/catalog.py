@@ -12,6 +12,7 @@ from tuneplan.report.tables import (
     Column,
     heading,
     paragraph,
+    points,
     render,
     table,
     value_text,
@@ -27,13 +28,13 @@ _LISTED: Final = {
     "accelerators": (
         ("memory_bytes", "Memory"),
         ("memory_bandwidth_bytes_per_s", "Bandwidth"),
-        ("bfloat16_flop_per_s", "bf16 dense"),
+        ("dense_flop_per_s.bfloat16", "bf16 dense"),
         ("link", "Link"),
     ),
     "prices": (
         ("accelerator", "Accelerator"),
         ("num_accelerators", "Cards"),
-        ("price", "Per hour"),
+        ("price_per_accelerator", "Per card"),
         ("region", "Region"),
         ("as_of", "Of"),
     ),
@@ -61,10 +62,9 @@ def fact_text(fact: Fact | None) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value_text(value)
     shown: dict[str, Any] = {
-        "bytes": format_gib,
-        "bytes/s": lambda rate: f"{format_gb(rate)}/s",
-        "flop/s": lambda rate: f"{rate / 1e12:,.0f} TFLOP/s",
-        "count": format_count,
+        "B": format_gib,
+        "B/s": lambda rate: f"{format_gb(rate)}/s",
+        "FLOP/s": lambda rate: f"{rate / 1e12:,.0f} TFLOP/s",
     }
     if unit in shown:
         return str(shown[unit](value))
@@ -83,11 +83,16 @@ def _list(answer: CatalogAnswer) -> RenderableType:
         ]
     rows = []
     for entry in answer.entries:
-        cells = [entry.name, *(fact_text(entry.fields.get(name)) for name, _ in listed)]
+        cells = [entry.name, *(_cell(entry.fields.get(name)) for name, _ in listed)]
         if models:
             cells += [_count(entry.total_parameters), _count(entry.active_parameters)]
         rows.append(cells)
     return table(columns, rows)
+
+
+def _cell(fact: Fact | None) -> str:
+    """A fact in a list: the head of the column says the rest."""
+    return fact_text(fact).removesuffix(" per hour")
 
 
 def _count(number: int | None) -> str:
@@ -100,9 +105,11 @@ def _in_full(entry: CatalogEntry) -> list[RenderableType]:
         blocks.append(paragraph(say("also: {names}", names=", ".join(entry.aliases))))
     if entry.overridden_by:
         blocks.append(paragraph(say("replaced by {file}", file=entry.overridden_by)))
+    facts = {name: fact for name, fact in entry.fields.items() if fact.value is not None}
+    sources = list(dict.fromkeys(fact.source for fact in facts.values() if fact.source))
     rows = [
-        (name, fact_text(fact), fact.source or UNKNOWN, fact.as_of or UNKNOWN)
-        for name, fact in entry.fields.items()
+        (name, fact_text(fact), _number(fact.source, sources), fact.confidence or UNKNOWN)
+        for name, fact in facts.items()
     ]
     for name, count in (
         ("total_parameters", entry.total_parameters),
@@ -113,7 +120,17 @@ def _in_full(entry: CatalogEntry) -> list[RenderableType]:
     heads = (
         Column(name=say("Fact")),
         Column(name=say("Value")),
-        Column(name=say("Source")),
-        Column(name=say("Of"), keep=True),
+        Column(name=say("Source"), keep=True),
+        Column(name=say("Sure"), keep=True),
     )
-    return [*blocks, table(heads, rows)]
+    dates = sorted({fact.as_of for fact in facts.values() if fact.as_of})
+    listed = [f"[{number}] {source}" for number, source in enumerate(sources, start=1)]
+    blocks.append(table(heads, rows))
+    if dates:
+        blocks.append(paragraph(say("Of {dates}", dates=", ".join(dates))))
+    return [*blocks, *([points(listed)] if listed else [])]
+
+
+def _number(source: str | None, sources: list[str]) -> str:
+    """A source as its number in the list below the table."""
+    return f"[{sources.index(source) + 1}]" if source else UNKNOWN

@@ -141,7 +141,11 @@ def _verdict(fit: Fit | list[FitOn] | None) -> Iterator[RenderableType]:
 
 
 def _percent(fraction: float | None) -> str:
-    return UNKNOWN if fraction is None else f"{fraction:.0%}"
+    if fraction is None:
+        return UNKNOWN
+    if not 0.005 <= fraction < 0.995:  # never more certain than the range is
+        return ">99%" if fraction > 0.5 else "<1%"
+    return f"{fraction:.0%}"
 
 
 def _figures(answer: EstimateBody) -> Iterator[tuple[str, str, str]]:
@@ -169,7 +173,7 @@ def _figures(answer: EstimateBody) -> Iterator[tuple[str, str, str]]:
     ]
     show = {"bytes": bytes_range_text, "s": time_range_text}
     for name, figure, unit in rows:
-        if figure is not None:
+        if figure is not None and figure.high > 0:
             text = show[unit](figure) if unit in show else range_text(figure, unit)
             yield name, text, figure.basis.value
     yield say("Cost"), money_range_text(answer.cost.total if answer.cost else None), ""
@@ -183,14 +187,9 @@ def ledger(
         yield heading(say("Warnings"))
         yield points([warning.message for warning in warnings])
     if assumptions:
-        yield table(
-            (
-                Column(name=say("Assumed")),
-                Column(name=say("Value")),
-                Column(name=say("Why")),
-            ),
-            [(a.name, value_text(a.value), a.reason) for a in assumptions],
-            title=say(
-                "Assumptions ({count}); --json tells how to set each", count=len(assumptions)
-            ),
+        title = say(
+            "Assumptions ({count}); --json tells the source and how to set each",
+            count=len(assumptions),
         )
+        yield heading(title)
+        yield points([f"{a.name} = {value_text(a.value)}: {a.reason}" for a in assumptions])

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 _DASH: Final = " – "
 UNKNOWN: Final = "–"
+_TINY_FRACTION: Final = 0.005
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,9 +189,9 @@ def bars_table(
     page: Page,
     title: str,
 ) -> RenderableType:
-    """Addends with their share of ``whole`` as bars, largest first."""
+    """Addends with their share of ``whole`` as bars, largest first; tiny ones together."""
     width = max(10, page.width // 3)
-    ordered = sorted(rows, key=lambda row: -row[1])
+    ordered = _with_tiny_ones_together(sorted(rows, key=lambda row: -row[1]), whole)
     columns = (
         Column(name=say("Term")),
         Column(name=say("Size"), right=True, keep=True),
@@ -203,6 +204,17 @@ def bars_table(
         if whole > 0
     ]
     return table(columns, cells, title=title)
+
+
+def _with_tiny_ones_together(
+    rows: Sequence[tuple[str, float]], whole: float
+) -> list[tuple[str, float]]:
+    shown = [row for row in rows if row[1] >= _TINY_FRACTION * whole]
+    tiny = [row for row in rows if row[1] < _TINY_FRACTION * whole]
+    if len(tiny) < 2:
+        return list(rows)
+    rest = say("{count} smaller ones", count=len(tiny))
+    return [*shown, (rest, sum(value for _, value in tiny))]
 
 
 def value_text(value: Any) -> str:
