@@ -110,7 +110,7 @@ def _located(mistakes: Sequence[Mistake], config_path: Path) -> list[Mistake]:
         located.append(
             replace(
                 mistake,
-                path=f"{config_path}: {mistake.path}",
+                file=str(config_path),
                 line=found[0] if found else None,
             )
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
@@ -179,9 +179,9 @@ def _entry_lines(node: Any) -> dict[int, int]:
 def _user_entry(
     raw: Any, index: int, path: Path, line: int | None, mistakes: list[Mistake]
 ) -> ModelEntry | None:
-    where = f"{path}: models[{index}]"
-    found = list(_entry_mistakes(raw, where, line))
-    mistakes += found
+    where = f"models[{index}]"
+    found = _entry_mistakes(raw, where, line)
+    mistakes += [replace(mistake, file=str(path)) for mistake in found]
     if found:
         return None
     config = raw.get("config")

@@ -7,10 +7,15 @@ it, so that the builder runs to its end and the user reads all mistakes at once.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from tuneplan.errors import InvalidRequest, Mistake
 from tuneplan.language import Message, message
+
+# Beyond these a configuration is broken, not large.
+_LARGEST_COUNT: Final = 10**9
+_LARGEST_LAYERS: Final = 10_000
+_LAYER_COUNTS: Final = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth")
 
 
 class Fields:
@@ -52,6 +57,9 @@ class Fields:
             return default
         if not self._is_count(value):
             self._wrong(self._stated_name(names), value)
+            return 1
+        if value > (limit := _LARGEST_LAYERS if names[0] in _LAYER_COUNTS else _LARGEST_COUNT):
+            self._wrong(self._stated_name(names), value, kind=f"at most {limit:,}")
             return 1
         return int(value)
 
