@@ -55,6 +55,7 @@ def resolve_targets(
     *,
     experts_are_linear: bool,
     by_framework: bool,
+    as_it_ran: bool = False,
 ) -> tuple[str, ...]:
     """Leaf names of the adapted linears, in the order they run.
 
@@ -69,6 +70,8 @@ def resolve_targets(
         experts_are_linear: Whether routed experts are linears of their own (transformers before 5).
         by_framework: Whether the framework chose them: then a word may stand for the model's own
             name of the same linear (``q_proj`` for a fused ``c_attn``).
+        as_it_ran: Whether this is a run that happened: PEFT passes over names that match nothing
+            as long as one matches (``tuners_utils.py inject_adapter``).
 
     Raises:
         NotSupported: For adapters on routed experts, which have no formula yet.
@@ -76,6 +79,8 @@ def resolve_targets(
     names: list[str] = []
     for word in _words(targets):
         names.extend(_names(word, architecture, by_framework=by_framework))
+    if as_it_ran:
+        names = _matching(names, architecture) or names
     names = list(dict.fromkeys(names))
     _refuse_experts(names, architecture)
     if ALL_LINEAR in names:
@@ -160,6 +165,11 @@ def _names(word: str, architecture: ModelArchitecture, *, by_framework: bool) ->
             if all(part in known for part in parts):
                 return parts
     return (word,)
+
+
+def _matching(names: list[str], architecture: ModelArchitecture) -> list[str]:
+    known = {weight.leaf for _, weight, _ in architecture.weights()} | {_HEAD, ALL_LINEAR}
+    return [name for name in names if name.rsplit(".", 1)[-1] in known]
 
 
 def _resolved(
