@@ -20,6 +20,8 @@ _SHORTHANDS: Final = {
     "default": "attention",
     "default (qkv)": "attention",
 }
+_HEAD: Final = "lm_head"
+_EMBEDDINGS: Final = ("embed_tokens", "wte", "tok_embeddings", "word_embeddings", "embed_in")
 _FUSED_INPUTS: Final = ("qkv_proj", "query_key_value", "c_attn", "Wqkv", "W_pack")
 # Leaf names that mean the same linear in other code bases, tried in order; a comma joins parts.
 _SYNONYMS: Final[dict[str, tuple[str, ...]]] = {
@@ -53,6 +55,7 @@ def resolve_targets(
     *,
     experts_are_linear: bool,
     by_framework: bool,
+    as_it_ran: bool = False,
 ) -> tuple[str, ...]:
     """Leaf names of the adapted linears, in the order they run.
 
@@ -67,6 +70,8 @@ def resolve_targets(
         experts_are_linear: Whether routed experts are linears of their own (transformers before 5).
         by_framework: Whether the framework chose them: then a word may stand for the model's own
             name of the same linear (``q_proj`` for a fused ``c_attn``).
+        as_it_ran: Whether this is a run that happened: PEFT passes over names that match nothing
+            as long as one matches (``tuners_utils.py inject_adapter``).
 
     Raises:
         NotSupported: For adapters on routed experts, which have no formula yet.
@@ -74,6 +79,8 @@ def resolve_targets(
     names: list[str] = []
     for word in _words(targets):
         names.extend(_names(word, architecture, by_framework=by_framework))
+    if as_it_ran:
+        names = _matching(names, architecture) or names
     names = list(dict.fromkeys(names))
     _refuse_experts(names, architecture)
     if ALL_LINEAR in names:
@@ -88,10 +95,11 @@ def resolve_targets(
             )
         names = [*_resolved(ALL_LINEAR, architecture, ledger), *names]
         names.remove(ALL_LINEAR)
-    if not names:
-        return ()
-    resolved = _resolved(tuple(dict.fromkeys(names)), architecture, ledger)
-    return _unique(name.rsplit(".", 1)[-1] for name in resolved)
+    tied_head = architecture.head is None and _HEAD in names  # a module, though its weight is tied
+    names = [name for name in names if not (tied_head and name == _HEAD)]
+    resolved = _resolved(_unique(names), architecture, ledger) if names else ()
+    leaves = (name.rsplit(".", 1)[-1] for name in resolved)
+    return _unique([*leaves, *((_HEAD,) if tied_head else ())])
 
 
 def resolve_saved(
@@ -100,8 +108,14 @@ def resolve_saved(
     """Leaf names of the modules that are trained whole beside the adapter."""
     known = _unique(weight.leaf for _, weight, _ in architecture.weights())
     leaves = _unique(module.rsplit(".", 1)[-1] for module in modules)
+    embedding = architecture.token_embedding.leaf
+    head = architecture.head.leaf if architecture.head is not None else _HEAD
+    leaves = _unique(
+        embedding if leaf in _EMBEDDINGS and leaf not in known else head if leaf == _HEAD else leaf
+        for leaf in leaves
+    )
     for leaf in leaves:
-        if leaf not in known and leaf != "lm_head":
+        if leaf not in known and leaf != head:
             ledger.mistake(
                 message(
                     "unknown_saved_module", "the model has no module named {name!r}", name=leaf
@@ -139,7 +153,7 @@ def _names(word: str, architecture: ModelArchitecture, *, by_framework: bool) ->
     shorthand = _SHORTHANDS.get(word.lower())
     if shorthand is not None:
         return attention_inputs(architecture) if shorthand == "attention" else (ALL_LINEAR,)
-    known = {weight.leaf for _, weight, _ in architecture.weights()}
+    known = {weight.leaf for _, weight, _ in architecture.weights()} | {_HEAD}
     leaf = word.rsplit(".", 1)[-1]
     if leaf in known:
         return (word,)
@@ -151,6 +165,11 @@ def _names(word: str, architecture: ModelArchitecture, *, by_framework: bool) ->
             if all(part in known for part in parts):
                 return parts
     return (word,)
+
+
+def _matching(names: list[str], architecture: ModelArchitecture) -> list[str]:
+    known = {weight.leaf for _, weight, _ in architecture.weights()} | {_HEAD, ALL_LINEAR}
+    return [name for name in names if name.rsplit(".", 1)[-1] in known]
 
 
 def _resolved(

@@ -230,6 +230,7 @@ def build_recipe(
         gradients_unsharded_while_accumulating=settings.head.fsdp
         and settings.gradient_accumulation_steps > 1
         and stack.accumulates_unsharded,
+        frozen_gradients=stack.frozen_gradients,
         trains_vision=stack.trains_vision and context.architecture.vision is not None,
         tf32=settings.precision == "tf32",
     )

@@ -244,6 +244,7 @@ def _adapter(
             ledger,
             experts_are_linear=experts,
             by_framework=stated.target_modules is None,
+            as_it_ran=bool(context.stated.facts),
         ),
         modules_to_save=resolve_saved(saved, context.architecture, ledger),
         use_rslora=bool(stated.use_rslora),

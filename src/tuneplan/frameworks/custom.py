@@ -1,8 +1,8 @@
 """Hand-written loops over transformers and PEFT, as measured rows have them.
 
-``custom``: one step of forward, loss, backward and optimizer, nothing kept, no autocast (the loop
-of fitcheck-llm, whose rows are published). ``peft-loop``: PEFT's MetaMathQA comparison, which
-holds the previous outputs while the next forward runs.
+``custom``: one step of forward, loss, backward and optimizer without autocast, the outputs bound
+to a name until it ends (the loop of fitcheck-llm, whose rows are published).
+``peft-loop``: PEFT's MetaMathQA comparison, whose outputs live until the next forward returns.
 """
 
 from __future__ import annotations
@@ -46,12 +46,17 @@ def custom_defaults(context: Context, head: Head) -> Defaults:
 
 
 def custom_stack(context: Context, settings: Settings) -> Stack:
-    """The model's own code; keys repeated before SDPA by the loop's shim."""
+    """The model's own code; keys repeated before SDPA by the loop's shim.
+
+    ``out = model(...); out.loss.backward(); optimizer.step()``: the name ``out`` holds the logits
+    until the step is over.
+    """
     return replace(
         hugging_face_stack(context, settings),
         loop=Loop.PLAIN,
         expand_key_value=True,
         fsdp_upcast=None,
+        keeps_outputs=True,
     )
 
 

@@ -54,7 +54,10 @@ def fsdp_qlora_defaults(context: Context, head: Head) -> Defaults:
 
 
 def fsdp_qlora_stack(context: Context, settings: Settings) -> Stack:
-    """Adapters in the model's dtype, no upcast by any engine, nothing upcast before training."""
+    """Adapters in the model's dtype, nothing upcast by anyone.
+
+    The script sets its ``output`` to None after the optimizer step, so the logits live until then.
+    """
     none = message("kbit_fsdp_qlora", "nothing is upcast")
     same = message("fsdp_qlora_adapter", "adapters are set to the compute dtype")
     stack = hugging_face_stack(
@@ -69,6 +72,7 @@ def fsdp_qlora_stack(context: Context, settings: Settings) -> Stack:
         fsdp_upcast=None,
         gathers_for_checkpointing=False,
         accumulates_unsharded=False,
+        keeps_outputs=True,
     )
 
 

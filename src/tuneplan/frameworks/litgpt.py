@@ -94,7 +94,12 @@ def half_word(dtype: str) -> str:
 
 
 def litgpt_stack(context: Context, settings: Settings) -> Stack:
-    """Lightning quantises from fp16, head included; keys are always expanded."""
+    """Lightning quantises from fp16, head included; keys are always expanded.
+
+    The loop's ``logits`` stay bound until the next forward returns. FSDP wraps whole Blocks, so
+    frozen weights share flat parameters with adapters and get gradient memory too (PyTorch's note
+    on ``use_orig_params``).
+    """
     same = message("litgpt_adapter", "adapters are created in the model's dtype")
     lightning = message("dequantized_lightning", "Lightning quantises from fp16")
     return Stack(
@@ -106,7 +111,8 @@ def litgpt_stack(context: Context, settings: Settings) -> Stack:
         expand_key_value=True,
         masks_padding=False,
         adapter_cast=False,
-        keeps_outputs=context.software.fact("litgpt", "keeps_outputs").value == "true",
+        keeps_outputs=True,
+        frozen_gradients=settings.method.uses_adapter and settings.strategy is Strategy.FSDP,
         gathers_for_checkpointing=False,
         dequantized_dtype=by_rule(DType.FLOAT16, lightning, _LIGHTNING),
         quantizes_head=True,

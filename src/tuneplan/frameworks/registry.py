@@ -44,26 +44,26 @@ FRAMEWORKS: Final = {
         DEEPSPEED,
     )
 }
-NOT_SUPPORTED: Final = {
-    "nemo": "nemo",
-    "nemo (megatron-core)": "nemo",
-    "megatron": "megatron",
-    "megatron-lm": "megatron",
-    "megatron-bridge": "megatron",
-    "megatron-deepspeed": "megatron",
-    "ms-swift (megatron)": "megatron",
-    "torchtitan": "torchtitan",
-    "colossalai": "colossalai",
-    "colossal-ai": "colossalai",
-    "colossalchat": "colossalai",
-    "xtuner": "xtuner",
-    "maxtext (jax)": "maxtext",
-    "paxml (jax)": "paxml",
-    "h2o-llmstudio": "h2o-llmstudio",
-    "arctictraining (alst) + deepspeed": "arctictraining",
-    "fms-fsdp (pytorch fsdp1)": "fms-fsdp",
-    "lmflow": "lmflow",
-}
+# Known by name, not yet described: refused rather than approximated.
+NOT_SUPPORTED: Final = (
+    "arctictraining",
+    "colossal-ai",
+    "colossalai",
+    "colossalchat",
+    "fms-fsdp",
+    "h2o-llmstudio",
+    "lmflow",
+    "maxtext",
+    "megatron",
+    "megatron-bridge",
+    "megatron-deepspeed",
+    "megatron-lm",
+    "ms-swift (megatron)",
+    "nemo",
+    "paxml",
+    "torchtitan",
+    "xtuner",
+)
 
 
 def split_name(text: str) -> tuple[str, str | None]:
@@ -87,7 +87,7 @@ def find_framework(name: str) -> Framework:
     for framework in FRAMEWORKS.values():
         if key in framework.aliases:
             return framework
-    if key in NOT_SUPPORTED or key.startswith("torchtitan"):
+    if key.startswith(NOT_SUPPORTED):
         raise NotSupported(
             message(
                 "framework_not_supported",

@@ -49,7 +49,7 @@ def resolve_strategy(
     """The strategy: stated, or of a measured row, or what the framework launches."""
     stated = context.stated.parallelism.strategy
     if stated is not None and stated != "auto":
-        return _named(stated, context, ledger)
+        return refuse_device_map(_named(stated, context, ledger), context)
     measured = context.measured.strategy
     if measured is not None:
         if context.measured.shard_grad_op:
@@ -60,10 +60,27 @@ def resolve_strategy(
                 ),
                 "parallelism.strategy",
             )
-        return measured
+        return refuse_device_map(measured, context)
     if context.world_size == 1:
         return on_one_card
     return ledger.assume("parallelism.strategy", default)
+
+
+def refuse_device_map(strategy: Strategy, context: Context) -> Strategy:
+    """The strategy, unless it spreads layers over cards, which has no formula yet.
+
+    Raises:
+        NotSupported: For ``device_map`` on several cards.
+    """
+    if strategy is Strategy.DEVICE_MAP and context.world_size > 1:
+        raise NotSupported(
+            message(
+                "device_map_not_supported",
+                "device_map over {n} cards has no formula yet; use ddp, zero3, fsdp or fsdp2",
+                n=context.world_size,
+            )
+        )
+    return strategy
 
 
 def _named(stated: str, context: Context, ledger: Ledger) -> Strategy:

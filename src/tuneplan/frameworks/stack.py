@@ -48,6 +48,7 @@ class Stack:
         adapter_sharded: False where the framework keeps the adapters whole on every rank.
         adapter_cast: None = as PEFT does.
         keeps_outputs: The loop holds the logits while the next forward runs.
+        frozen_gradients: Frozen weights share FSDP1 flat parameters with trained ones.
         gathers_for_checkpointing: Checkpointing outside the FSDP unit gathers once more.
         accumulates_unsharded: Gradients stay unsharded between micro-batches under FSDP.
         fp32_norm_math: Whether norms compute in fp32 from a half input.
@@ -72,6 +73,7 @@ class Stack:
     gathers_for_checkpointing: bool = True
     accumulates_unsharded: bool = True
     optimizer_in_backward: bool = False
+    frozen_gradients: bool = False
     dequantized_dtype: Default[DType] | None = None
     quantizes_head: bool = False
     quantizes_experts: Default[bool] | None = None

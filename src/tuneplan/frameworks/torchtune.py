@@ -111,7 +111,12 @@ def _loss(context: Context, settings: Settings) -> Default[Loss]:
         return by_rule(full, reason, f"{_MODULES}: output(h).float()")
     if settings.loss == "chunked":
         kind = fact.value if fact.value != "full" else "chunked_output"
-        return by_table(fact, torchtune_loss(kind))
+        loss = torchtune_loss(kind)
+        if settings.torch_compile:
+            loss = replace(loss, keeps_logits=True, keeps_softmax=False)
+            reason = message("torchtune_compiled", "compiled cross entropy keeps the half logits")
+            return by_rule(loss, reason, f"{fact.citation}; apply_compile_strategy")
+        return by_table(fact, loss)
     return chosen_loss(context, settings) or by_table(fact, torchtune_loss(fact.value))
 
 

@@ -270,6 +270,8 @@ class TrainingRecipe:
         keeps_outputs: The training loop holds logits of the last step while the next forward runs.
         upcast_under_fsdp: accelerate turns trainables into fp32 when sharding with mixed precision
             (``trainable_dtype`` and the adapter's dtype already say fp32 then).
+        frozen_gradients: Frozen weights share FSDP1 flat parameters with trained ones, so gradient
+            memory of the whole flat parameter exists (unsharded while accumulating).
         tf32: fp32 products run on tensor cores in TF32.
     """
 
@@ -308,4 +310,5 @@ class TrainingRecipe:
     upcast_under_fsdp: bool = False
     gradients_unsharded_while_accumulating: bool = False
     trains_vision: bool = False
+    frozen_gradients: bool = False
     tf32: bool = False
