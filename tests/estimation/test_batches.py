@@ -10,6 +10,7 @@ from tuneplan.estimation.batches import (
     batch_shape,
     expected_longest,
     imbalance_factor,
+    length_spread,
     packing_efficiency,
     sample_lengths,
 )
@@ -137,5 +138,7 @@ def test_pairs_run_two_rows_a_sample():
 def test_the_slowest_of_many_ranks_works_longer():
     lengths = np.array([100.0, 300.0])  # mean 200, deviation 100: cv 0.5
     # Expected largest of four normal draws 1.029: 1 + 1.029 x 0.5 / sqrt(4).
-    assert imbalance_factor(lengths, samples_per_rank=4, ranks=4) == pytest.approx(1.257, abs=1e-3)
-    assert imbalance_factor(lengths, samples_per_rank=4, ranks=1) == 1.0
+    assert imbalance_factor(length_spread(lengths), samples_per_rank=4, ranks=4) == pytest.approx(
+        1.257, abs=1e-3
+    )
+    assert imbalance_factor(length_spread(lengths), samples_per_rank=4, ranks=1) == 1.0

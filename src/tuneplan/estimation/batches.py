@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from tuneplan.estimation.operations import Number
 from tuneplan.estimation.packing import best_fit_decreasing_efficiency
 from tuneplan.spec.data import TokenStatistics
 
@@ -215,16 +216,20 @@ def packing_efficiency(lengths: Lengths, max_length: int) -> float:
     return best_fit_decreasing_efficiency(whole.tolist(), max_length)
 
 
-def imbalance_factor(lengths: Lengths, *, samples_per_rank: float, ranks: int) -> float:
+def length_spread(lengths: Lengths) -> float:
+    """Coefficient of variation of sample lengths."""
+    return float(lengths.std() / lengths.mean()) if len(lengths) else 0.0
+
+
+def imbalance_factor(spread: float, *, samples_per_rank: Number, ranks: int) -> Number:
     """How much longer the slowest rank works than the mean one, where work follows tokens.
 
-    ``1 + z x cv / sqrt(samples)`` with z the expected largest of ``ranks`` normal draws and cv
-    the coefficient of variation of sample lengths. 1 where every rank computes the same positions
-    (packed or padded to a fixed length).
+    ``1 + z x spread / sqrt(samples)`` with z the expected largest of ``ranks`` normal draws and
+    ``spread`` the coefficient of variation of sample lengths. 1 where every rank computes the same
+    positions (packed or padded to a fixed length).
     """
-    if ranks <= 1 or samples_per_rank <= 0 or len(lengths) == 0:
+    if ranks <= 1:
         return 1.0
-    spread = float(lengths.std() / lengths.mean())
     known = sorted(_LARGEST_NORMAL)
     z = float(np.interp(math.log2(ranks), np.log2(known), [_LARGEST_NORMAL[n] for n in known]))
-    return 1.0 + z * spread / math.sqrt(samples_per_rank)
+    return 1.0 + z * spread / np.sqrt(np.maximum(samples_per_rank, 1e-9))

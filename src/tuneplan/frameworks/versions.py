@@ -6,7 +6,7 @@ import csv
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib import resources
 from types import MappingProxyType
 from typing import Final
@@ -123,6 +123,7 @@ def newest_release(library: str, *, on: str = AS_OF) -> Release | None:
     return max(known, key=lambda row: read_version(row.version) or Version("0"))
 
 
+@cache
 def release_date(library: str, version: str) -> str | None:
     """The day of a version: of the release itself, else of the newest release below it.
 

@@ -10,11 +10,12 @@ from tuneplan.estimation.batches import (
     Padding,
     batch_shape,
     imbalance_factor,
+    length_spread,
     sample_lengths,
 )
 from tuneplan.estimation.breakdown import memory_terms, peak_phase
 from tuneplan.estimation.memory import MemoryCount, Phase, assemble
-from tuneplan.estimation.operations import Operation
+from tuneplan.estimation.operations import Number, Operation
 from tuneplan.estimation.optimizer_step import step_operations
 from tuneplan.estimation.persistent import persistent
 from tuneplan.estimation.run_time import RunTime, Schedule, run_time
@@ -181,7 +182,15 @@ def _with_imbalance(
     statistics: TokenStatistics | None,
 ) -> StepTime:
     """Ranks with fewer tokens wait for the one with most."""
-    share = imbalance_of(parallelism, batch, recipe.gradient_accumulation_steps, statistics)
+    spread = length_spread(sample_lengths(statistics)) if statistics is not None else 0.0
+    share = float(
+        imbalance_of(
+            parallelism,
+            fixed=batch.mean_length >= batch.limit_length,
+            samples_per_rank=batch.samples * recipe.gradient_accumulation_steps,
+            spread=spread,
+        )
+    )
     if share <= 0:
         return step
     communication = sum(term.value for term in step.terms if term.kind == "communication")
@@ -199,21 +208,16 @@ def _with_imbalance(
 
 
 def imbalance_of(
-    parallelism: Parallelism,
-    batch: BatchShape,
-    accumulation: int,
-    statistics: TokenStatistics | None,
-) -> float:
-    """How much longer the slowest rank computes than the mean one, as a share of its time."""
-    fixed = batch.mean_length >= batch.limit_length
-    if statistics is None or fixed or parallelism.data == 1:
+    parallelism: Parallelism, *, fixed: bool, samples_per_rank: Number, spread: float
+) -> Number:
+    """How much longer the slowest rank computes than the mean one, as a share of its time.
+
+    ``fixed`` where every micro-batch has the same positions; ``spread`` of the sample lengths.
+    """
+    if fixed or parallelism.data == 1 or not spread:
         return 0.0
-    factor = imbalance_factor(
-        sample_lengths(statistics),
-        samples_per_rank=batch.samples * accumulation,
-        ranks=parallelism.data,
-    )
-    return max(factor - 1.0, 0.0)
+    factor = imbalance_factor(spread, samples_per_rank=samples_per_rank, ranks=parallelism.data)
+    return factor - 1.0
 
 
 def evaluate_time(

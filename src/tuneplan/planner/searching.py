@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tuneplan.catalog.links import resolve_cluster
 from tuneplan.errors import InputError
-from tuneplan.estimation.batches import BatchShape
+from tuneplan.estimation.batches import BatchShape, length_spread, sample_lengths
 from tuneplan.estimation.communication import communication_term
 from tuneplan.estimation.memory import assemble, workspace_bytes
 from tuneplan.estimation.offload import offload_term
@@ -141,6 +141,8 @@ class Search:
     ) -> None:
         self.job, self.space, self.model = job, space, model
         self.dataset, self.sources = dataset, sources
+        statistics = dataset.statistics
+        self.spread = length_spread(sample_lengths(statistics)) if statistics else 0.0
         self.curves = [sources.curves(chip) for chip in space.accelerators]
         self.classes: dict[ChipClass, list[int]] = {}
         for index, chip in enumerate(space.accelerators):
@@ -363,10 +365,12 @@ class Search:
             per_micro, per_step = self._exchange(at, cluster, chip_index)
             own = (micro_s + MICRO_BATCH_HOST_S) * accumulation
             own = own + self._optimizer_s(at, grid.held, chip_index)
-            waiting = np.array([
-                imbalance_of(layout, batch, int(times), self.dataset.statistics)
-                for batch, times in zip(grid.batches, accumulation, strict=True)
-            ])  # fmt: skip
+            samples = grid.samples * accumulation
+            waiting = np.where(
+                grid.fixed,
+                0.0,
+                imbalance_of(layout, fixed=False, samples_per_rank=samples, spread=self.spread),
+            )
             step_s[row] = own * (1 + waiting) + per_micro * accumulation + per_step
             total_s[row] = self._total(at, grid, cluster, accumulation, step_s[row], forward_s)
         return step_s, total_s, usable
@@ -494,6 +498,16 @@ class _Grid:
     runs: NDArray[np.bool_]
     held: Persistent
     peaks: Floats
+
+    @property
+    def samples(self) -> Floats:
+        """Samples in a micro-batch of each size."""
+        return np.array([batch.samples for batch in self.batches])
+
+    @property
+    def fixed(self) -> NDArray[np.bool_]:
+        """Whether all micro-batches of a size have the same positions."""
+        return np.array([batch.mean_length >= batch.limit_length for batch in self.batches])
 
 
 def _exchange_s(

@@ -1,0 +1,294 @@
+"""Use-case: search chips, counts, methods, layouts and batches; a ranked, honest shortlist."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuneplan.errors import InputError
+from tuneplan.planner.dataset import Dataset, read_dataset
+from tuneplan.planner.estimate import JobEstimate, estimate_resolved
+from tuneplan.planner.levers import Lever, next_best_lever
+from tuneplan.planner.pricing import Prices, price_table
+from tuneplan.planner.rejecting import Rejection, rejections
+from tuneplan.planner.resolving import resolve, resolve_platform
+from tuneplan.planner.searching import Search, Table, for_chip, one_micro_batch
+from tuneplan.planner.sources import Sources
+from tuneplan.planner.space import space_of
+from tuneplan.search.pareto import pareto_mask
+from tuneplan.search.ranking import Goal, ranked
+from tuneplan.spec.answer import Assumption, Notice
+from tuneplan.spec.architecture import ModelArchitecture
+from tuneplan.spec.stated import StatedHardware, StatedJob
+
+NUM_ENTRIES: Final = 6
+_HEADROOM_GRAIN: Final = 0.05  # head-rooms closer than this share of a card count as equal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One configuration of the shortlist.
+
+    Attributes:
+        id: Stable name of the candidate.
+        labels: ``cheapest``, ``fastest``, ``balanced``, ``smallest``.
+        settings: The chosen job keys.
+        job: The job with these settings stated: what ``estimate`` would be asked.
+    """
+
+    rank: int
+    id: str
+    labels: tuple[str, ...]
+    pareto: bool
+    settings: Mapping[str, Any]
+    job: StatedJob
+    estimate: JobEstimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The answer.
+
+    Attributes:
+        pareto: Ids of candidates that none beats in cost, time and head-room together.
+        num_evaluated: Candidates whose time was computed (the others do not fit anywhere).
+    """
+
+    job: StatedJob
+    goal: str
+    entries: tuple[Entry, ...]
+    pareto: tuple[str, ...]
+    lever: Lever | None
+    rejected: tuple[Rejection, ...]
+    num_candidates: int
+    num_evaluated: int
+    elapsed_s: float
+    assumptions: tuple[Assumption, ...]
+    notices: tuple[Notice, ...]
+
+
+def plan_job(job: StatedJob, sources: Sources) -> Plan:
+    """Search the space of a job.
+
+    Raises:
+        InputError: Everything the user can mend.
+    """
+    started = perf_counter()
+    found = sources.models.resolve(job.model, base_path=job.base_path)
+    dataset = read_dataset(job)
+    space = space_of(job, sources)
+    table = Search(job, space, found.architecture, dataset, sources).table()
+    prices = price_table(table, sources, job.limits)
+    chosen = Shortlist(job, table, prices)
+    entries = tuple(
+        _entry(job, table, row, rank, chosen, found.architecture, dataset, sources)
+        for rank, row in enumerate(chosen.rows, start=1)
+    )
+    lever = next_best_lever(entries[0].job, entries[0].estimate, sources) if entries else None
+    notices = (
+        *job.notices,
+        *(Notice(message=note) for note in found.notes),
+        *space.notices,
+        *dataset.notices,
+    )
+    return Plan(
+        job=job,
+        goal=job.goal,
+        entries=entries,
+        pareto=tuple(table.identifier(row) for row in chosen.pareto),
+        lever=lever,
+        rejected=rejections(job, table, prices, chosen.feasible),
+        num_candidates=space.size,
+        num_evaluated=int(np.isfinite(table.step_s).sum()),
+        elapsed_s=perf_counter() - started,
+        assumptions=(*found.assumptions, *dataset.assumptions, *space.assumptions),
+        notices=notices,
+    )
+
+
+class Shortlist:
+    """Which rows of a table are shown, in which order, under which labels.
+
+    Attributes:
+        feasible: Fits with the head-room, within deadline and budget, with an offer where the
+            goal or the budget needs a price.
+        pareto: Rows that no feasible row beats in cost, time and head-room.
+        rows: The best rows for the goal, one a combination of chip, cards, method and layout, and
+            the winners of the other goals.
+    """
+
+    def __init__(self, job: StatedJob, table: Table, prices: Prices) -> None:
+        self.job, self.table, self.prices = job, table, prices
+        self.headroom = headroom_fraction(table)
+        self.feasible = feasible_mask(job, table, prices, self.headroom)
+        self.labels: dict[int, list[str]] = {}
+        rows = np.flatnonzero(self.feasible)
+        self.pareto = rows[self._front(rows)] if len(rows) else rows
+        self.rows = self._choose(rows)
+
+    def _front(self, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
+        duration = self._duration(rows)
+        cost = self.prices.cost[rows]
+        money = np.where(np.isnan(cost), np.inf if np.isfinite(cost).any() else 0.0, cost)
+        room = np.floor(self.headroom[rows] / _HEADROOM_GRAIN)
+        return pareto_mask(np.column_stack([money, duration, -room]))
+
+    def _duration(self, rows: NDArray[np.intp]) -> NDArray[np.float64]:
+        """Of the run; of one step where the data is not known."""
+        total = self.table.total_s[rows]
+        return np.where(np.isnan(total), self.table.step_s[rows], total)
+
+    def _choose(self, rows: NDArray[np.intp]) -> list[int]:
+        if not len(rows):
+            return []
+        names = [self.table.identifier(row) for row in rows]
+        cards = self._cards(rows)
+        orders = {
+            goal: rows[ranked(goal, cost=self.prices.cost[rows], duration_s=self._duration(rows),
+                              accelerators=cards, names=names)]
+            for goal in Goal
+        }  # fmt: skip
+        chosen = self._distinct(orders[Goal(self.job.goal)])
+        for goal, order in orders.items():
+            self._label(int(order[0]), goal.value, chosen)
+        self._label(self._smallest(rows, orders[Goal.CHEAPEST]), "smallest", chosen)
+        return chosen
+
+    def _cards(self, rows: NDArray[np.intp]) -> NDArray[np.float64]:
+        sizes = np.array([float(nodes * cards) for nodes, cards in self.table.space.shapes])
+        return sizes[self.table.shape[rows]]
+
+    def _distinct(self, order: NDArray[np.intp]) -> list[int]:
+        """The best of each chip, shape, method and layout, in order."""
+        seen: set[tuple[int, ...]] = set()
+        kept: list[int] = []
+        for row in order:
+            variant = self.table.variants[self.table.variant[row]]
+            key = (
+                int(self.table.chip[row]), int(self.table.shape[row]),
+                hash((variant.method, variant.strategy)),
+            )  # fmt: skip
+            if key in seen:
+                continue
+            seen.add(key)
+            kept.append(int(row))
+            if len(kept) == NUM_ENTRIES:
+                break
+        return kept
+
+    def _label(self, row: int, label: str, chosen: list[int]) -> None:
+        if row not in chosen:
+            chosen.append(row)
+        self.labels.setdefault(row, []).append(label)
+
+    def _smallest(self, rows: NDArray[np.intp], cheapest: NDArray[np.intp]) -> int:
+        """Fewest cards, then least memory per card, then the cheapest of those."""
+        place = np.empty(len(self.table), dtype=np.intp)
+        place[cheapest] = np.arange(len(cheapest))
+        capacity = np.array([
+            chip.capacity_bytes for chip in self.table.space.accelerators
+        ])  # fmt: skip
+        best = np.lexsort((place[rows], capacity[self.table.chip[rows]], self._cards(rows)))[0]
+        return int(rows[best])
+
+
+def headroom_fraction(table: Table) -> NDArray[np.float64]:
+    """Free share of the card at the likely need."""
+    capacity = np.array([float(chip.capacity_bytes) for chip in table.space.accelerators])
+    if not len(table):
+        return np.empty(0)
+    return 1.0 - table.needed_bytes / capacity[table.chip]
+
+
+def feasible_mask(
+    job: StatedJob, table: Table, prices: Prices, headroom: NDArray[np.float64]
+) -> NDArray[np.bool_]:
+    """Rows within every limit."""
+    limits = job.limits
+    mask = (headroom >= limits.headroom_fraction) & np.isfinite(table.step_s)
+    if limits.deadline_s is not None:
+        mask &= table.total_s <= limits.deadline_s
+    if limits.budget is not None:
+        mask &= prices.cost <= float(limits.budget)
+    return mask & has_offer(job, table, prices)
+
+
+def has_offer(job: StatedJob, table: Table, prices: Prices) -> NDArray[np.bool_]:
+    """Rows whose chip can be had; a chip the user named counts as on hand where none is listed."""
+    stated = bool(job.hardware.accelerator)
+    strict = bool(job.limits.residency or job.limits.providers)
+    mask = np.ones(len(table), dtype=bool)
+    for (chip, shape), reason in prices.why_none.items():
+        if stated and not strict and reason == "no_offer":
+            continue
+        mask &= ~((table.chip == chip) & (table.shape == shape))
+    return mask
+
+
+def chosen_job(job: StatedJob, settings: Mapping[str, Any], table: Table, row: int) -> StatedJob:
+    """The job with a candidate's settings stated."""
+    variant = table.variants[table.variant[row]]
+    chip = table.space.accelerators[table.chip[row]]
+    recipe = for_chip(
+        one_micro_batch(
+            variant.stated(job.recipe),
+            settings["training.per_device_train_batch_size"],
+            settings["training.gradient_accumulation_steps"],
+        ),
+        chip,
+    )
+    hardware: StatedHardware = replace(
+        job.hardware,
+        accelerator=(chip.name,),
+        num_nodes=settings["hardware.num_nodes"],
+        accelerators_per_node=(settings["hardware.accelerators_per_node"],),
+    )
+    return replace(job, recipe=recipe, hardware=hardware, choices={})
+
+
+def _entry(
+    job: StatedJob,
+    table: Table,
+    row: int,
+    rank: int,
+    chosen: Shortlist,
+    model: ModelArchitecture,
+    dataset: Dataset,
+    sources: Sources,
+) -> Entry:
+    settings = table.settings(row)
+    single = chosen_job(job, settings, table, row)
+    platform = resolve_platform(single, sources)
+    resolved = resolve(single, model=model, platform=platform, dataset=dataset)
+    return Entry(
+        rank=rank,
+        id=table.identifier(row),
+        labels=tuple(chosen.labels.get(row, ())),
+        pareto=row in set(chosen.pareto.tolist()),
+        settings=settings,
+        job=single,
+        estimate=estimate_resolved(resolved, sources),
+    )
+
+
+def brute_force(
+    job: StatedJob, sources: Sources, rows: Iterable[int], table: Table
+) -> Sequence[tuple[int, JobEstimate]]:
+    """Full estimates of the given rows, one by one: what the table must agree with."""
+    found = sources.models.resolve(job.model, base_path=job.base_path)
+    dataset = read_dataset(job)
+    answers = []
+    for row in rows:
+        single = chosen_job(job, table.settings(row), table, row)
+        try:
+            platform = resolve_platform(single, sources)
+            resolved = resolve(single, model=found.architecture, platform=platform, dataset=dataset)
+            answers.append((row, estimate_resolved(resolved, sources)))
+        except InputError:
+            continue
+    return answers

@@ -1,0 +1,89 @@
+"""What each candidate of a search costs, with the cheapest offer that the limits leave."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuneplan.economics.money import convert
+from tuneplan.planner.offering import rejection
+from tuneplan.planner.searching import Table
+from tuneplan.planner.sources import Sources
+from tuneplan.spec.offer import Offer
+from tuneplan.spec.stated import Limits
+from tuneplan.units import HOUR_S
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prices:
+    """Cost of every candidate, in the budget's currency.
+
+    Attributes:
+        cost: NaN without an offer or without hours.
+        why_none: For chips and shapes without an offer, the reason's code.
+    """
+
+    cost: Floats
+    currency: str
+    offers: Mapping[tuple[int, int], tuple[Offer, ...]]
+    why_none: Mapping[tuple[int, int], str]
+
+
+def price_table(table: Table, sources: Sources, limits: Limits) -> Prices:
+    """Price every row of a table."""
+    cost = np.full(len(table), np.nan)
+    offers: dict[tuple[int, int], tuple[Offer, ...]] = {}
+    why_none: dict[tuple[int, int], str] = {}
+    hours = table.total_s / HOUR_S
+    for chip in np.unique(table.chip):
+        name = table.space.accelerators[chip].name
+        listed = sources.offers.of(name)
+        for shape in np.unique(table.shape[table.chip == chip]):
+            nodes, per_node = table.space.shapes[shape]
+            allowed, reasons = [], []
+            for offer in listed:
+                reason = rejection(offer, per_node, limits)
+                if reason is None:
+                    allowed.append(offer)
+                else:
+                    reasons.append(reason)
+            key = (int(chip), int(shape))
+            offers[key] = tuple(allowed)
+            if not allowed:
+                why_none[key] = max(set(reasons), key=reasons.count) if reasons else "no_offer"
+                continue
+            rows = (table.chip == chip) & (table.shape == shape)
+            priced = [
+                _cost(offer, nodes * per_node, hours[rows], sources, limits.budget_currency)
+                for offer in allowed
+            ]
+            cost[rows] = np.fmin.reduce(priced)
+    return Prices(cost=cost, currency=limits.budget_currency, offers=offers, why_none=why_none)
+
+
+def _cost(
+    offer: Offer, num_accelerators: int, hours: Floats, sources: Sources, currency: str
+) -> Floats:
+    """Cost of the hours under one offer; NaN where its currency has no rate into ``currency``.
+
+    The same rule as ``economics.billing.cost_of``: whole instances, and whole terms where the
+    offer has a term.
+    """
+    instances = math.ceil(num_accelerators / offer.num_accelerators)
+    price = convert(offer.price, currency, sources.offers.rates)
+    if price is None:
+        return np.full(len(hours), np.nan)
+    if offer.term_hours:
+        whole = offer.term_price or offer.price.times(Decimal(offer.term_hours))
+        term = convert(whole, currency, sources.offers.rates)
+        each = float(term.amount) if term is not None else math.nan
+        paid: Floats = np.maximum(1.0, np.ceil(hours / offer.term_hours)) * each * instances
+        return paid
+    return hours * float(price.amount) * instances
