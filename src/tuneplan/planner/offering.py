@@ -34,6 +34,9 @@ REASONS: dict[str, Message] = {
     "interruptible": message(
         "interruptible", "an interruptible offer, and limits.allow_interruptible is not set"
     ),
+    "suspicious_price": message(
+        "suspicious_offer", "the price is far below the market and not relied on"
+    ),
     "too_few_per_node": message("too_few_per_node", "the offer has fewer cards in one machine"),
 }
 
@@ -62,6 +65,8 @@ def allowed_offers(offers: Iterable[Offer], cluster: Cluster, limits: Limits) ->
 
 def rejection(offer: Offer, accelerators_per_node: int, limits: Limits) -> str | None:
     """Why an offer is not allowed, or None."""
+    if "suspicious_price" in offer.cautions:
+        return "suspicious_price"
     if limits.providers and not _named(offer.provider, limits.providers):
         return "provider_not_allowed"
     place = _place_rejection(offer.region, limits)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
@@ -27,6 +28,7 @@ from tuneplan.spec.architecture import ModelArchitecture
 from tuneplan.spec.stated import StatedHardware, StatedJob
 
 NUM_ENTRIES: Final = 6
+_MOST_OF_A_CHIP: Final = 2
 _HEADROOM_GRAIN: Final = 0.05  # head-rooms closer than this share of a card count as equal
 
 
@@ -118,8 +120,8 @@ class Shortlist:
         feasible: Fits with the head-room, within deadline and budget, with an offer where the
             goal or the budget needs a price.
         pareto: Rows that no feasible row beats in cost, time and head-room.
-        rows: The best rows for the goal, one a combination of chip, cards, method and layout, and
-            the winners of the other goals.
+        rows: The best rows for the goal, one a chip and number of cards, and the winners of the
+            other goals.
     """
 
     def __init__(self, job: StatedJob, table: Table, prices: Prices) -> None:
@@ -146,11 +148,11 @@ class Shortlist:
     def _choose(self, rows: NDArray[np.intp]) -> list[int]:
         if not len(rows):
             return []
-        names = [self.table.identifier(row) for row in rows]
+        place = self._place(rows)
         cards = self._cards(rows)
         orders = {
             goal: rows[ranked(goal, cost=self.prices.cost[rows], duration_s=self._duration(rows),
-                              accelerators=cards, names=names)]
+                              accelerators=cards, place=place)]
             for goal in Goal
         }  # fmt: skip
         chosen = self._distinct(orders[Goal(self.job.goal)])
@@ -163,19 +165,30 @@ class Shortlist:
         sizes = np.array([float(nodes * cards) for nodes, cards in self.table.space.shapes])
         return sizes[self.table.shape[rows]]
 
+    def _place(self, rows: NDArray[np.intp]) -> NDArray[np.intp]:
+        """An order by chip name, shape, variant and micro-batch: no catalogue decides a tie."""
+        table = self.table
+        names = np.array([chip.name for chip in table.space.accelerators])
+        by_name = np.argsort(np.argsort(names))
+        order = np.lexsort(
+            (table.micro_batch[rows], table.variant[rows], table.shape[rows],
+             by_name[table.chip[rows]])
+        )  # fmt: skip
+        place = np.empty(len(rows), dtype=np.intp)
+        place[order] = np.arange(len(rows))
+        return place
+
     def _distinct(self, order: NDArray[np.intp]) -> list[int]:
-        """The best of each chip, shape, method and layout, in order."""
-        seen: set[tuple[int, ...]] = set()
+        """The best of each chip and number of cards, at most two of a chip, in order."""
+        shapes: set[tuple[int, int]] = set()
+        per_chip: Counter[int] = Counter()
         kept: list[int] = []
         for row in order:
-            variant = self.table.variants[self.table.variant[row]]
-            key = (
-                int(self.table.chip[row]), int(self.table.shape[row]),
-                hash((variant.method, variant.strategy)),
-            )  # fmt: skip
-            if key in seen:
+            chip, shape = int(self.table.chip[row]), int(self.table.shape[row])
+            if (chip, shape) in shapes or per_chip[chip] >= _MOST_OF_A_CHIP:
                 continue
-            seen.add(key)
+            shapes.add((chip, shape))
+            per_chip[chip] += 1
             kept.append(int(row))
             if len(kept) == NUM_ENTRIES:
                 break
@@ -202,7 +215,8 @@ def headroom_fraction(table: Table) -> NDArray[np.float64]:
     capacity = np.array([float(chip.capacity_bytes) for chip in table.space.accelerators])
     if not len(table):
         return np.empty(0)
-    return 1.0 - table.needed_bytes / capacity[table.chip]
+    free: NDArray[np.float64] = 1.0 - table.needed_bytes / capacity[table.chip]
+    return free
 
 
 def feasible_mask(
@@ -215,7 +229,8 @@ def feasible_mask(
         mask &= table.total_s <= limits.deadline_s
     if limits.budget is not None:
         mask &= prices.cost <= float(limits.budget)
-    return mask & has_offer(job, table, prices)
+    allowed: NDArray[np.bool_] = mask & has_offer(job, table, prices)
+    return allowed
 
 
 def has_offer(job: StatedJob, table: Table, prices: Prices) -> NDArray[np.bool_]:

@@ -69,6 +69,7 @@ class Table:
     """
 
     variants: tuple[Variant, ...]
+    recipe: StatedRecipe
     space: Space
     variant: NDArray[np.intp]
     chip: NDArray[np.intp]
@@ -97,6 +98,17 @@ class Table:
             "training.packing": variant.packing,
             "training.per_device_train_batch_size": int(self.micro_batch[row]),
             "training.gradient_accumulation_steps": int(self.accumulation[row]),
+            **self._chosen_by_chip(row),
+        }
+
+    def _chosen_by_chip(self, row: int) -> dict[str, Any]:
+        """Precision and dtype where the job left them blank and the chip decides."""
+        before = self.variants[self.variant[row]].stated(self.recipe)
+        after = for_chip(before, self.space.accelerators[self.chip[row]]).training
+        return {
+            f"training.{key}": getattr(after, key)
+            for key in ("dtype", "precision")
+            if getattr(after, key) != getattr(before.training, key)
         }
 
     def identifier(self, row: int) -> str:
@@ -170,6 +182,7 @@ class Search:
         }
         return Table(
             variants=variants,
+            recipe=self.job.recipe,
             space=self.space,
             variant=columns["variant"].astype(np.intp),
             chip=columns["chip"].astype(np.intp),
@@ -185,16 +198,15 @@ class Search:
     # --- One variant on one class of chips ---------------------------------------------------
 
     def _evaluate(self, index: int, variant: Variant, chips: list[int]) -> list[dict[str, Floats]]:
-        """Blocks of candidates: one for one node, one for several (the recipe may differ)."""
-        shapes = self.space.shapes_of(variant.strategy)
-        blocks = []
-        for several in (False, True):
-            part = [shape for shape in shapes if (shape[0] > 1) is several]
-            found = self._resolve(variant, chips, part[0]) if part else None
-            if found is not None:
-                grid = self._grid(found, part)
-                blocks += self._price(index, variant, found, grid, chips)
-        return blocks
+        """Candidates of a variant on chips that resolve to the same recipe.
+
+        The layout is stated, so the recipe does not depend on the number of cards or nodes.
+        """
+        shapes = list(self.space.shapes_of(variant.strategy))
+        found = self._resolve(variant, chips, shapes[0]) if shapes else None
+        if found is None:
+            return []
+        return self._price(index, variant, found, self._grid(found, shapes), chips)
 
     def _resolve(
         self, variant: Variant, chips: list[int], shape: tuple[int, int]
@@ -535,7 +547,14 @@ def one_micro_batch(stated: StatedRecipe, micro_batch: int, accumulation: int) -
 
 
 def for_chip(stated: StatedRecipe, chip: Accelerator) -> StatedRecipe:
-    """fp16 in place of a blank precision on a chip that has no bf16."""
-    if chip.supports_bf16 or stated.training.precision is not None:
-        return stated
-    return replace(stated, training=replace(stated.training, precision="fp16"))
+    """What a planner chooses for blanks by the chip: 16-bit weights under an adapter, fp16 without.
+
+    A frozen base loses nothing in 16 bits; fp16 takes the place of bf16 on chips without it.
+    """
+    training = stated.training
+    half = "bfloat16" if chip.supports_bf16 else "float16"
+    if not chip.supports_bf16 and training.precision is None:
+        training = replace(training, precision="fp16")
+    if training.dtype is None and stated.method not in (None, "full", "freeze"):
+        training = replace(training, dtype=half)
+    return replace(stated, training=training)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import StrEnum
 
 import numpy as np
@@ -25,14 +24,14 @@ def ranked(
     cost: Floats,
     duration_s: Floats,
     accelerators: Floats,
-    names: Sequence[str],
+    place: NDArray[np.intp],
 ) -> NDArray[np.intp]:
     """Indices of the candidates, best first.
 
     cheapest: cost, then duration. fastest: duration, then cost. balanced: the product of cost and
     duration (what is twice as dear must be twice as fast). Candidates without a price come after
-    those with one, except under ``fastest``. Ties go to fewer cards, then by name, so the order of
-    the catalogue does not matter.
+    those with one, except under ``fastest``. Ties go to fewer cards, then by ``place``: the
+    candidates' own order, which must not depend on the order of a catalogue.
     """
     priced = np.isnan(cost)
     money = np.where(priced, 0.0, cost)
@@ -42,7 +41,6 @@ def ranked(
         Goal.FASTEST: (duration_s, priced, money),
         Goal.BALANCED: (priced, product, money),
     }[goal]
-    place = np.argsort(np.argsort(np.asarray(names, dtype=object), kind="stable"), kind="stable")
     rounded = [np.asarray([float(f"{value:.9g}") for value in key]) for key in keys]
     order: NDArray[np.intp] = np.lexsort((place, accelerators, *reversed(rounded)))
     return order
