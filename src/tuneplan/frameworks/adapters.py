@@ -79,7 +79,7 @@ def resolve_targets(
     names: list[str] = []
     for word in _words(targets):
         names.extend(_names(word, architecture, by_framework=by_framework))
-    if as_it_ran:
+    if as_it_ran or by_framework:
         names = _matching(names, architecture) or names
     names = list(dict.fromkeys(names))
     _refuse_experts(names, architecture)
