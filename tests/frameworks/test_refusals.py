@@ -161,10 +161,18 @@ def test_old_deepspeed_cannot_do_without_masters():
     assert not resolve(recipe("0.18.3"), cards=8).recipe.optimizer.master_weights
 
 
-def test_adapters_on_routed_experts_are_refused_by_name():
-    recipe = stated("trl", "lora", adapter=StatedAdapter(target_modules=("q_proj", "w1")))
+def test_adapters_on_experts_that_are_linears_are_refused_by_name():
+    adapter = StatedAdapter(target_modules=("q_proj", "w1"))
+    recipe = stated("trl", "lora", adapter=adapter, software={"transformers": "4.57.0"})
     with pytest.raises(NotSupported, match="w1"):
         resolve(recipe, architecture=model(num_experts=8))
+
+
+def test_names_of_stacked_experts_reach_nothing_and_the_answer_says_so():
+    recipe = stated("trl", "lora", adapter=StatedAdapter(target_modules=("q_proj", "w1")))
+    found = resolve(recipe, architecture=model(num_experts=8))
+    assert found.recipe.adapter.target_modules == ("q_proj",)
+    assert any("stacked parameters" in str(notice.message) for notice in found.notices)
 
 
 @pytest.mark.parametrize(
