@@ -1,4 +1,4 @@
-"""Write the reference pages that are made from code: job file, command line, errors.
+"""Write the reference pages that are made from code: job file, command line, errors, frameworks.
 
 ``python tools/make_reference.py`` writes them; with ``--check`` it only says which are out of
 date, with exit status 1 where any is. A house test runs the check.
@@ -16,6 +16,8 @@ import click
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src"
 sys.path.insert(0, str(SOURCE))
+
+from frameworks_page import frameworks_page  # noqa: E402 - beside this file
 
 from tuneplan import errors  # noqa: E402 - the source tree of this file comes first
 from tuneplan.cli.main import cli  # noqa: E402
@@ -190,6 +192,7 @@ PAGES = {
     "docs/reference/job.md": job_page,
     "docs/reference/cli.md": cli_page,
     "docs/reference/errors.md": errors_page,
+    "docs/reference/frameworks.md": lambda: f"{MADE}\n\n{frameworks_page()}",
 }
 
 

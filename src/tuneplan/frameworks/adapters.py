@@ -22,19 +22,21 @@ _SHORTHANDS: Final = {
 }
 _HEAD: Final = "lm_head"
 _EMBEDDINGS: Final = ("embed_tokens", "wte", "tok_embeddings", "word_embeddings", "embed_in")
-_FUSED_INPUTS: Final = ("qkv_proj", "query_key_value", "c_attn", "Wqkv", "W_pack")
+_FUSED_INPUTS: Final = (
+    *("qkv_proj", "query_key_value", "c_attn", "Wqkv", "wqkv", "W_pack", "in_proj_qkv"),
+)
 # Leaf names that mean the same linear in other code bases, tried in order; a comma joins parts.
 _SYNONYMS: Final[dict[str, tuple[str, ...]]] = {
     "q": ("q_proj",),
     "k": ("k_proj",),
     "v": ("v_proj",),
     "o": ("o_proj",),
-    "query": ("q_proj", *_FUSED_INPUTS),
-    "key": ("k_proj", *_FUSED_INPUTS),
-    "value": ("v_proj", *_FUSED_INPUTS),
+    "query": ("q_proj", "q_b_proj", *_FUSED_INPUTS),
+    "key": ("k_proj", "kv_b_proj", *_FUSED_INPUTS),
+    "value": ("v_proj", "kv_b_proj", *_FUSED_INPUTS),
     "q_proj": ("q_b_proj", *_FUSED_INPUTS),
-    "k_proj": _FUSED_INPUTS,
-    "v_proj": _FUSED_INPUTS,
+    "k_proj": ("kv_b_proj", *_FUSED_INPUTS),
+    "v_proj": ("kv_b_proj", *_FUSED_INPUTS),
     "projection": ("o_proj", "dense", "c_proj", "out_proj"),
     "output_proj": ("o_proj", "dense", "c_proj", "out_proj"),
     "gate": ("gate_proj", "gate_up_proj"),
@@ -79,26 +81,19 @@ def resolve_targets(
     names: list[str] = []
     for word in _words(targets):
         names.extend(_names(word, architecture, by_framework=by_framework))
-    if as_it_ran:
+    if as_it_ran or by_framework:
         names = _matching(names, architecture) or names
-    names = list(dict.fromkeys(names))
-    _refuse_experts(names, architecture)
-    if ALL_LINEAR in names:
-        if experts_are_linear and _expert_leaves(architecture):
-            ledger.notice(
-                message(
-                    "experts_not_adapted",
-                    "in this transformers version all-linear also adapts the routed experts; "
-                    "their adapters are not counted",
-                ),
-                "adapter.target_modules",
-            )
-        names = [*_resolved(ALL_LINEAR, architecture, ledger), *names]
-        names.remove(ALL_LINEAR)
-    tied_head = architecture.head is None and _HEAD in names  # a module, though its weight is tied
-    names = [name for name in names if not (tied_head and name == _HEAD)]
-    resolved = _resolved(_unique(names), architecture, ledger) if names else ()
-    leaves = (name.rsplit(".", 1)[-1] for name in resolved)
+    chosen = _without_experts(_unique(names), architecture, ledger, linear=experts_are_linear)
+    if experts_are_linear and ALL_LINEAR in chosen and _expert_leaves(architecture):
+        _say_experts_left_out(ledger)
+    tied_head = architecture.head is None and _HEAD in chosen  # a module, though its weight is tied
+    found: list[str] = []
+    if ALL_LINEAR in chosen:
+        found.extend(_resolved(ALL_LINEAR, architecture, ledger))
+    named = tuple(n for n in chosen if n != ALL_LINEAR and not (tied_head and n == _HEAD))
+    if named or not (found or tied_head):
+        found.extend(_resolved(named or targets, architecture, ledger))
+    leaves = [name.rsplit(".", 1)[-1] for name in found]
     return _unique([*leaves, *((_HEAD,) if tied_head else ())])
 
 
@@ -194,20 +189,51 @@ def _located(mistake: Mistake) -> Mistake:
     )
 
 
-def _refuse_experts(names: list[str], architecture: ModelArchitecture) -> None:
+def _without_experts(
+    names: tuple[str, ...], architecture: ModelArchitecture, ledger: Ledger, *, linear: bool
+) -> tuple[str, ...]:
+    """The names less those that only routed experts bear.
+
+    Stacked experts (transformers 5) are no modules, so ``target_modules`` passes over them.
+
+    Raises:
+        NotSupported: Where experts are linears of their own: their adapters have no formula.
+    """
     experts = _expert_leaves(architecture)
-    linears = {w.leaf for _, w, _ in architecture.weights() if w.kind is WeightKind.LINEAR}
-    for name in names:
-        leaf = name.rsplit(".", 1)[-1]
-        if leaf in experts and leaf not in linears:
-            raise NotSupported(
-                message(
-                    "adapters_on_experts",
-                    "adapters on routed experts ({name}) have no formula yet; "
-                    "all-linear adapts everything else",
-                    name=name,
-                )
+    others = {w.leaf for _, w, _ in architecture.weights() if w.kind is not WeightKind.EXPERTS}
+    only = [name for name in names if name.rsplit(".", 1)[-1] in experts - others]
+    if not only:
+        return names
+    if linear:
+        raise NotSupported(
+            message(
+                "adapters_on_experts",
+                "adapters on routed experts ({names}) have no formula yet; "
+                "all-linear adapts everything else",
+                names=", ".join(only),
             )
+        )
+    ledger.notice(
+        message(
+            "stacked_experts",
+            "{names}: routed experts are stacked parameters in transformers 5, which "
+            "target_modules does not reach; they stay frozen",
+            names=", ".join(only),
+        ),
+        "adapter.target_modules",
+    )
+    return tuple(name for name in names if name not in only)
+
+
+def _say_experts_left_out(ledger: Ledger) -> None:
+    ledger.notice(
+        message(
+            "experts_not_adapted",
+            "in this transformers version all-linear also adapts the routed experts; "
+            "their adapters are not counted",
+        ),
+        "adapter.target_modules",
+    )
 
 
 def _expert_leaves(architecture: ModelArchitecture) -> set[str]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from dataclasses import dataclass
 
 from packaging.version import Version
 
@@ -101,7 +100,6 @@ class Head:
     method: Method
     strategy: Strategy
     offload: Offload = Offload.NONE
-    extras: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def deepspeed(self) -> bool:

@@ -14,7 +14,7 @@ from tuneplan.frameworks.framework import Framework
 from tuneplan.frameworks.hugging_face import hugging_face_defaults, hugging_face_stack
 from tuneplan.frameworks.ledger import Default, by_rule, switched_off
 from tuneplan.frameworks.settings import Defaults, Settings
-from tuneplan.frameworks.stack import Loop, Stack
+from tuneplan.frameworks.stack import Stack
 from tuneplan.frameworks.transformers import ddp_by_default, method_by_section
 from tuneplan.language import message
 from tuneplan.spec.recipe import Checkpointing, Method
@@ -53,7 +53,6 @@ def custom_stack(context: Context, settings: Settings) -> Stack:
     """
     return replace(
         hugging_face_stack(context, settings),
-        loop=Loop.PLAIN,
         expand_key_value=True,
         fsdp_upcast=None,
         keeps_outputs=True,
@@ -77,7 +76,6 @@ def peft_loop_stack(context: Context, settings: Settings) -> Stack:
     """As ``custom``, with the outputs of the last step still bound."""
     return replace(
         hugging_face_stack(context, settings),
-        loop=Loop.PLAIN,
         fsdp_upcast=None,
         keeps_outputs=True,
     )

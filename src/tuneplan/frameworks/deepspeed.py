@@ -9,7 +9,7 @@ from tuneplan.frameworks.framework import Framework
 from tuneplan.frameworks.hugging_face import hugging_face_defaults, hugging_face_stack
 from tuneplan.frameworks.ledger import Default, by_rule
 from tuneplan.frameworks.settings import Defaults, Settings
-from tuneplan.frameworks.stack import KbitPreparation, Loop, Stack
+from tuneplan.frameworks.stack import KbitPreparation, Stack
 from tuneplan.frameworks.transformers import method_by_section
 from tuneplan.language import message
 from tuneplan.spec.parallelism import Strategy
@@ -59,7 +59,6 @@ def deepspeed_stack(context: Context, settings: Settings) -> Stack:
     loss = replace(stack.loss.value, output_fp32_copies=0)
     return replace(
         stack,
-        loop=Loop.PLAIN,
         loss=Default(loss, stack.loss.reason, stack.loss.source),
         fsdp_upcast=None,
     )

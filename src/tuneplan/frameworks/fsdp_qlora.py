@@ -9,7 +9,7 @@ from tuneplan.frameworks.framework import Framework
 from tuneplan.frameworks.hugging_face import hugging_face_defaults, hugging_face_stack
 from tuneplan.frameworks.ledger import Default, by_rule, switched_on
 from tuneplan.frameworks.settings import Defaults, Settings
-from tuneplan.frameworks.stack import KbitPreparation, Loop, Stack
+from tuneplan.frameworks.stack import KbitPreparation, Stack
 from tuneplan.frameworks.transformers import method_by_section
 from tuneplan.language import message
 from tuneplan.spec.parallelism import Strategy
@@ -68,7 +68,6 @@ def fsdp_qlora_stack(context: Context, settings: Settings) -> Stack:
     )
     return replace(
         stack,
-        loop=Loop.PLAIN,
         fsdp_upcast=None,
         gathers_for_checkpointing=False,
         accumulates_unsharded=False,

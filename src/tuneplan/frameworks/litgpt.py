@@ -22,7 +22,7 @@ from tuneplan.frameworks.hugging_face import (
 from tuneplan.frameworks.ledger import Default, by_rule, by_table, switched_off
 from tuneplan.frameworks.losses import full_loss, litgpt_loss
 from tuneplan.frameworks.settings import Defaults, Settings
-from tuneplan.frameworks.stack import KbitPreparation, Loop, Stack
+from tuneplan.frameworks.stack import KbitPreparation, Stack
 from tuneplan.frameworks.transformers import method_by_section
 from tuneplan.language import message
 from tuneplan.spec.parallelism import Strategy
@@ -106,7 +106,6 @@ def litgpt_stack(context: Context, settings: Settings) -> Stack:
         kbit=by_rule(KbitPreparation.NONE, message("kbit_litgpt", "nothing is upcast"), _LORA),
         adapter_dtype=by_rule(settings.dtype, same, "litgpt lora.py"),
         loss=_loss(context, settings),
-        loop=Loop.FABRIC,
         kernels=Kernels(model_code="litgpt"),
         expand_key_value=True,
         masks_padding=False,

@@ -9,7 +9,7 @@ from tuneplan.frameworks.framework import Framework
 from tuneplan.frameworks.hugging_face import chosen_loss, hugging_face_defaults
 from tuneplan.frameworks.ledger import Default, by_rule, switched_off
 from tuneplan.frameworks.settings import Defaults, Settings
-from tuneplan.frameworks.stack import KbitPreparation, Loop, Stack
+from tuneplan.frameworks.stack import KbitPreparation, Stack
 from tuneplan.frameworks.transformers import method_by_section
 from tuneplan.language import message
 from tuneplan.spec.parallelism import Strategy
@@ -61,7 +61,6 @@ def foundry_stack(context: Context, settings: Settings) -> Stack:
         adapter_dtype=by_rule(DType.FLOAT32, adapter, _YAMLS),
         loss=chosen_loss(context, settings)
         or by_rule(loss, fused, "llm-foundry modeling_mpt.py: loss_fn fused_crossentropy"),
-        loop=Loop.PLAIN,
         kernels=Kernels(model_code="llm-foundry"),
         masks_padding=False,
         gathers_for_checkpointing=False,

@@ -26,14 +26,6 @@ class FsdpUpcast(StrEnum):
     ALL = "all"
 
 
-class Loop(StrEnum):
-    """Whose training loop runs."""
-
-    ACCELERATE = "accelerate"  # Hugging Face Trainer and its children
-    FABRIC = "fabric"
-    PLAIN = "plain"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stack:
     """Behaviour of one framework version for one set of settings.
@@ -60,7 +52,6 @@ class Stack:
     kbit: Default[KbitPreparation]
     adapter_dtype: Default[DType]
     loss: Default[Loss]
-    loop: Loop = Loop.ACCELERATE
     autocast: bool = True
     trains_in_fp32: Default[bool] | None = None
     fsdp_upcast: Default[FsdpUpcast] | None = None

@@ -61,6 +61,7 @@ def facts() -> Mapping[tuple[str, str], tuple[Fact, ...]]:
     return MappingProxyType({key: tuple(rows) for key, rows in table.items()})
 
 
+@lru_cache(maxsize=4096)
 def look_up(library: str, key: str, version: str, *, date: str = "") -> Fact:
     """The row that holds for a version of a library.
 

@@ -10,7 +10,7 @@ from tuneplan.frameworks.hugging_face import chosen_loss, hugging_face_defaults,
 from tuneplan.frameworks.ledger import Default, by_rule, by_table, switched_off
 from tuneplan.frameworks.losses import torchtune_loss
 from tuneplan.frameworks.settings import Defaults, Settings
-from tuneplan.frameworks.stack import KbitPreparation, Loop, Stack
+from tuneplan.frameworks.stack import KbitPreparation, Stack
 from tuneplan.frameworks.transformers import method_by_section
 from tuneplan.language import message
 from tuneplan.spec.parallelism import Strategy
@@ -87,7 +87,6 @@ def torchtune_stack(context: Context, settings: Settings) -> Stack:
         kbit=by_rule(KbitPreparation.NONE, no_kbit, _CONFIGS),
         adapter_dtype=by_rule(settings.dtype, pure, _CONFIGS),
         loss=_loss(context, settings),
-        loop=Loop.PLAIN,
         kernels=Kernels(model_code="torchtune"),
         expand_key_value=True,
         masks_padding=False,

@@ -6,7 +6,7 @@ import csv
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from importlib import resources
 from types import MappingProxyType
 from typing import Final
@@ -114,6 +114,7 @@ def read_software(text: str) -> Mapping[str, str]:
     return MappingProxyType(found)
 
 
+@lru_cache(maxsize=4096)
 def newest_release(library: str, *, on: str = AS_OF) -> Release | None:
     """The newest release on a day; the oldest known where the day lies before all."""
     rows = [row for row in releases().get(library, ()) if read_version(row.version) is not None]
@@ -123,7 +124,7 @@ def newest_release(library: str, *, on: str = AS_OF) -> Release | None:
     return max(known, key=lambda row: read_version(row.version) or Version("0"))
 
 
-@cache
+@lru_cache(maxsize=4096)
 def release_date(library: str, version: str) -> str | None:
     """The day of a version: of the release itself, else of the newest release below it.
 
