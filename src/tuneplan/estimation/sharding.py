@@ -84,7 +84,10 @@ def gathered(
         and recipe.method.uses_adapter
     )
     gradient = (recipe.gradient_dtype or recipe.trainable_dtype).num_bytes
-    share = 1.0 if recipe.gradients_unsharded_while_accumulating else 1.0 / shards
+    whole = recipe.gradients_unsharded_while_accumulating and (
+        recipe.gradient_accumulation_steps > 1
+    )
+    share = 1.0 if whole else 1.0 / shards
     return Gathered(
         always_bytes=float(outer),
         unit_bytes=2.0 * unit,

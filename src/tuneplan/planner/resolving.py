@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tuneplan.catalog.links import resolve_cluster
 from tuneplan.errors import InvalidRequest, Mistake
@@ -61,8 +62,19 @@ class Platform:
 
 
 def resolve_platform(job: StatedJob, sources: Sources) -> Platform:
-    """The stated accelerator, count and links; several stated ones are a choice for ``plan``."""
+    """The stated accelerator, count and links.
+
+    Raises:
+        InvalidRequest: The job has choices, which only ``plan`` can make; all of them at once.
+    """
     hardware = job.hardware
+    choices = dict(job.choices)
+    if len(hardware.accelerator) > 1:
+        choices["hardware.accelerator"] = hardware.accelerator
+    if len(hardware.accelerators_per_node) > 1:
+        choices["hardware.accelerators_per_node"] = hardware.accelerators_per_node
+    if choices:
+        raise InvalidRequest([_choice_in_estimate(key, values) for key, values in choices.items()])
     if not hardware.accelerator:
         notice = message(
             "no_accelerator",
@@ -70,8 +82,6 @@ def resolve_platform(job: StatedJob, sources: Sources) -> Platform:
             "cost are unknown; name one with --accelerator, or use `tuneplan plan`",
         )
         return Platform(cluster=None, notices=(Notice(message=notice),))
-    if len(hardware.accelerator) > 1 or len(hardware.accelerators_per_node) > 1:
-        raise InvalidRequest([_choice_in_estimate(job)])
     found = sources.accelerators.resolve(hardware.accelerator[0])
     assumptions = list(found.assumptions)
     count = hardware.accelerators_per_node[0] if hardware.accelerators_per_node else 1
@@ -106,16 +116,17 @@ def _one(name: str, reason: str) -> Assumption:
     )
 
 
-def _choice_in_estimate(job: StatedJob) -> Mistake:
+def _choice_in_estimate(key: str, values: tuple[Any, ...]) -> Mistake:
     return Mistake(
         message=message(
-            "choice_in_estimate", "estimate answers for one configuration; this job has a choice"
+            "choice_in_estimate", "estimate answers for one configuration; {key} is a choice",
+            key=key,
         ),
-        path="hardware.accelerator",
-        value=list(job.hardware.accelerator),
-        near=job.hardware.accelerator[:3],
+        path=key,
+        value=list(values),
+        near=tuple(str(value) for value in values[:3]),
         how_to_fix=message("choice_fix", "name one, or use `tuneplan plan`"),
-    )
+    )  # fmt: skip
 
 
 def resolve(

@@ -200,27 +200,41 @@ class Search:
     def _evaluate(self, index: int, variant: Variant, chips: list[int]) -> list[dict[str, Floats]]:
         """Candidates of a variant on chips that resolve to the same recipe.
 
-        The layout is stated, so the recipe does not depend on the number of cards or nodes.
+        The layout is stated, so the recipe does not depend on the number of cards; it does on
+        whether a micro-batch has one row, which needs no padding and no mask.
         """
         shapes = list(self.space.shapes_of(variant.strategy))
-        found = self._resolve(variant, chips, shapes[0]) if shapes else None
-        if found is None:
-            return []
-        return self._price(index, variant, found, self._grid(found, shapes), chips)
+        blocks = []
+        for sizes in self._groups_of_sizes():
+            found = self._resolve(variant, chips, shapes[0], sizes) if shapes else None
+            if found is not None:
+                grid = self._grid(found, shapes, sizes)
+                blocks += self._price(index, variant, found, grid, chips)
+        return blocks
+
+    def _groups_of_sizes(self) -> list[tuple[int, ...]]:
+        one = tuple(size for size in self.space.micro_batches if size == 1)
+        more = tuple(size for size in self.space.micro_batches if size > 1)
+        return [sizes for sizes in (one, more) if sizes]
 
     def _resolve(
-        self, variant: Variant, chips: list[int], shape: tuple[int, int]
+        self, variant: Variant, chips: list[int], shape: tuple[int, int], sizes: tuple[int, ...]
     ) -> ResolvedRecipe | None:
         """The recipe of a variant, or None where it cannot run, which is noted."""
         chip = self.space.accelerators[chips[0]]
-        stated = for_chip(one_micro_batch(variant.stated(self.job.recipe), 1, 1), chip)
+        stated = one_micro_batch(variant.stated(self.job.recipe), sizes[0], 2)
         nodes, per_node = shape
         try:
             return resolve_recipe(
-                stated, self.model, chip, world_size=nodes * per_node, num_nodes=nodes
+                for_chip(stated, chip),
+                self.model,
+                chip,
+                world_size=nodes * per_node,
+                num_nodes=nodes,
             )
         except InputError as error:
-            self._refuse(error.mistakes[0].message, variant, chip, shape, len(chips))
+            count = len(chips) * len(sizes) * len(self.space.shapes_of(variant.strategy))
+            self._refuse(error.mistakes[0].message, variant, chip, shape, count)
             return None
 
     def _refuse(
@@ -229,7 +243,7 @@ class Search:
         variant: Variant,
         chip: Accelerator,
         shape: tuple[int, int],
-        chips: int,
+        count: int,
     ) -> None:
         old = self._refusals.get(text.code)
         example = {
@@ -242,26 +256,28 @@ class Search:
         self._refusals[text.code] = Refusal(
             code=text.code,
             message=text if old is None else old.message,
-            count=chips * len(self.space.micro_batches) + (old.count if old else 0),
+            count=count + (old.count if old else 0),
             example=example if old is None else old.example,
         )
 
-    def _grid(self, found: ResolvedRecipe, shapes: list[tuple[int, int]]) -> _Grid:
+    def _grid(
+        self, found: ResolvedRecipe, shapes: list[tuple[int, int]], sizes: tuple[int, ...]
+    ) -> _Grid:
         """Micro-batches x shapes of one recipe: lengths, accumulation, memory."""
         recipe = found.recipe
-        batches = [self._batch(found, size) for size in self.space.micro_batches]
+        batches = [self._batch(found, size) for size in sizes]
         ranks = np.array([float(nodes * cards) for nodes, cards in shapes])
         per_rank = np.array([
             batch.samples if recipe.packing else float(size)
-            for size, batch in zip(self.space.micro_batches, batches, strict=True)
+            for size, batch in zip(sizes, batches, strict=True)
         ])  # fmt: skip
         wanted = self.space.global_batch_size / (per_rank[None, :] * ranks[:, None])
-        smallest = np.array(self.space.micro_batches) == min(self.space.micro_batches)
+        smallest = np.array(sizes) == min(self.space.micro_batches)
         runs = (wanted >= 1 - 1e-9) | smallest[None, :]
         accumulation = np.maximum(1.0, np.ceil(wanted - 1e-9))
         grid = _Grid(
-            shapes=shapes, batches=batches, ranks=ranks, accumulation=accumulation, runs=runs,
-            held=persistent(self.model, recipe), peaks=np.zeros_like(wanted),
+            shapes=shapes, sizes=sizes, batches=batches, ranks=ranks, accumulation=accumulation,
+            runs=runs, held=persistent(self.model, recipe), peaks=np.zeros_like(wanted),
         )  # fmt: skip
         self._fill_peaks(found, grid)
         return grid
@@ -333,11 +349,12 @@ class Search:
                 step_s, total_s, usable = self._times(found, grid, needed, chip_index)
             except InputError as error:
                 shape = grid.shapes[0]
-                self._refuse(error.mistakes[0].message, variant, chip, shape, len(grid.shapes))
+                count = int(grid.runs.sum())
+                self._refuse(error.mistakes[0].message, variant, chip, shape, count)
                 continue
             rows, columns = np.nonzero(grid.runs & usable[:, None])
             numbers = np.array([self.space.shapes.index(shape) for shape in grid.shapes])
-            sizes = np.array(self.space.micro_batches)
+            sizes = np.array(grid.sizes)
             blocks.append(
                 {
                     "variant": np.full(len(rows), float(index)),
@@ -405,7 +422,7 @@ class Search:
             except InputError as error:
                 self._clusters[key] = None
                 chip, variant = self.space.accelerators[chip_index], self.space.variants()[0]
-                self._refuse(error.mistakes[0].message, variant, chip, shape, 1)
+                self._refuse(error.mistakes[0].message, variant, chip, shape, 0)
         return self._clusters[key]
 
     def _compute(
@@ -504,6 +521,7 @@ class _Grid:
     """
 
     shapes: list[tuple[int, int]]
+    sizes: tuple[int, ...]
     batches: list[BatchShape]
     ranks: Floats
     accumulation: Floats
