@@ -263,18 +263,3 @@ def test_more_bandwidth_is_never_slower(bytes_moved, factor):
 def test_memory_bound_kernels_take_their_bytes_over_the_streaming_rate(chip, moved, measured_ms):
     seconds = operation_time_s(operation(bytes_moved=float(moved)), load_curves(chip))
     assert seconds * 1e3 == pytest.approx(measured_ms, rel=0.12)
-
-
-def test_loading_all_curves_of_a_chip_is_quick(benchmark):
-    from tuneplan.catalog import kernels
-
-    def load():
-        for cached in (kernels._curves, kernels._arrays, kernels._manifest):
-            cached.cache_clear()
-        kernels._collective_curve.cache_clear()
-        return load_curves(H100)
-
-    assert load() is not None
-    benchmark.pedantic(load, rounds=5)
-    assert math.isfinite(benchmark.stats.stats.min)
-    assert benchmark.stats.stats.min < 0.03
