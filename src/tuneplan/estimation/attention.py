@@ -9,7 +9,7 @@ import numpy as np
 from tuneplan.estimation.linears import linear
 from tuneplan.estimation.modules import Walk, cast, share, split
 from tuneplan.estimation.operations import AttentionShape, Number, Operation, OperationKind
-from tuneplan.estimation.pointwise import activation, multiply, norm, rotary
+from tuneplan.estimation.pointwise import activation, multiply, norm, rotary, strided
 from tuneplan.estimation.shadow import Tensor
 from tuneplan.spec.architecture import Attention, Weight, WeightKind
 from tuneplan.spec.recipe import AttentionKernel, DType
@@ -134,8 +134,8 @@ def _expand(walk: Walk, x: Tensor, mixer: Attention, head_dim: int, name: str) -
     out = tape.tensor(
         walk.tokens * mixer.num_attention_heads * head_dim, dtype, f"{name}, repeated"
     )
-    tape.elementwise("repeat", x.size + out.size)
     traffic = x.size + out.size
+    tape.elementwise("repeat", traffic, strided=strided(dtype, traffic))
 
     def backward(grad: Tensor) -> tuple[Tensor]:
         del grad

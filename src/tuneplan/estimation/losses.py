@@ -21,6 +21,12 @@ from tuneplan.spec.architecture import ModelArchitecture, Weight, WeightKind
 from tuneplan.spec.recipe import DType, LossPath, TrainingRecipe
 
 _FP32 = DType.FLOAT32
+# Reads and writes of a logit in ``cross_entropy``'s kernels. Forward: a row is read for its
+# maximum, for its sum and once more, and written. Backward: zeros are written for ``nll_loss``;
+# the row's gradient is read for its sum, then read again with the log-softmax, and written
+# (aten/src/ATen/native/cuda/SoftMax.cu, NLLLoss.cu). Liger-Kernel's benchmarks of PyTorch's loss
+# on an A100 (16,384 x 131,072, fp32) show 0.81 and 0.85 of the bandwidth at these counts.
+_SOFTMAX_ACCESSES = (4, 5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,13 +190,17 @@ def _cross_entropy(walk: Walk, logits: Tensor) -> Tensor:
     logits = cast(walk, logits, inner, "logits", OperationKind.LOSS)
     chances = tape.tensor(elements, inner, "log-softmax of logits")
     size = chances.size
-    tape.elementwise("log-softmax", 2 * size, launches=3.0, kind=OperationKind.LOSS)
+    tape.elementwise(
+        "log-softmax", _SOFTMAX_ACCESSES[0] * size, launches=3.0, kind=OperationKind.LOSS
+    )
     loss = tape.tensor(1.0, _FP32, "loss")
 
     def backward(grad: Tensor) -> tuple[Tensor]:
         scattered = tape.tensor(elements, inner, "gradient of log-softmax")
         result = tape.tensor(elements, inner, "gradient of logits")
-        tape.elementwise("log-softmax", 4 * size, launches=4.0, kind=OperationKind.LOSS)
+        tape.elementwise(
+            "log-softmax", _SOFTMAX_ACCESSES[1] * size, launches=4.0, kind=OperationKind.LOSS
+        )
         del scattered, grad
         return (result,)
 

@@ -86,11 +86,11 @@ def cast(
     tape, source, elements = walk.tape, x.dtype, x.elements
     traffic = elements * (source.num_bytes + dtype.num_bytes)
     out = tape.tensor(elements, dtype, f"{name} as {dtype}")
-    tape.elementwise("cast", traffic, kind=kind)
+    tape.elementwise("cast", traffic, kind=kind, casting=traffic)
 
     def backward(grad: Tensor) -> tuple[Tensor]:
         del grad
-        tape.elementwise("cast", traffic, kind=kind)
+        tape.elementwise("cast", traffic, kind=kind, casting=traffic)
         return (tape.tensor(elements, source, f"gradient of {name}"),)
 
     return tape.link(out, (x,), (), backward)
@@ -109,7 +109,9 @@ def add(
     kinds = (x.dtype, y.dtype)
     elements = x.elements
     out = tape.tensor(elements, dtype, name)
-    tape.elementwise("add", x.size + y.size + out.size, kind=kind)
+    traffic = x.size + y.size + out.size
+    mixed = traffic if x.dtype is not y.dtype else 0.0
+    tape.elementwise("add", traffic, kind=kind, casting=mixed)
 
     def backward(grad: Tensor) -> tuple[Tensor, ...]:
         grads = []
@@ -117,7 +119,8 @@ def add(
             if source is grad.dtype:
                 grads.append(Tensor(grad.storage, elements, source))
             else:
-                tape.elementwise("cast", elements * (grad.dtype.num_bytes + source.num_bytes))
+                traffic = elements * (grad.dtype.num_bytes + source.num_bytes)
+                tape.elementwise("cast", traffic, casting=traffic)
                 grads.append(tape.tensor(elements, source, f"gradient of {name}"))
         return tuple(grads)
 
@@ -170,9 +173,8 @@ def dense(
         copy = tape.tensor(
             float(in_features * out_features), operand, f"{name} weight as {operand}"
         )
-        tape.elementwise(
-            "cast weight", copy.elements * (weight_dtype.num_bytes + operand.num_bytes)
-        )
+        traffic = copy.elements * (weight_dtype.num_bytes + operand.num_bytes)
+        tape.elementwise("cast weight", traffic, casting=traffic)
         saved.append(copy)
         del copy
     out = tape.tensor(rows * out_features, operand, f"{name} output")
@@ -188,6 +190,8 @@ def dense(
             tape.matmul(f"{name} weight", out_features, in_features, rows, operand, kind=kind)
             if gradient_dtype is not operand:
                 half = tape.tensor(gradient_elements, operand, f"gradient of {name} as {operand}")
+                traffic = gradient_elements * (operand.num_bytes + gradient_dtype.num_bytes)
+                tape.elementwise("cast gradient", traffic, casting=traffic)
                 tape.weight_gradient(gradient_elements, gradient_dtype, name)
                 del half
             else:
@@ -245,7 +249,8 @@ def expanded(walk: Walk, weight: Weight) -> list[Tensor]:
     temporaries = [half]
     if half.dtype is not compute:
         temporaries.append(tape.tensor(elements, compute, f"{name} dequantised, cast"))
-        tape.elementwise("cast", elements * (half.dtype.num_bytes + compute.num_bytes))
+        traffic = elements * (half.dtype.num_bytes + compute.num_bytes)
+        tape.elementwise("cast", traffic, casting=traffic)
     if quantization.double_quant:
         temporaries.append(
             tape.tensor(elements / quantization.block_size, DType.FLOAT32, f"{name} scales")

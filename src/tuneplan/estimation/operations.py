@@ -76,6 +76,9 @@ class Operation:
         launches: Kernel launches of one run.
         flops: Floating-point operations of one run (a multiply-add is two).
         bytes_moved: HBM bytes of one run, reads and writes, as the kernels really run.
+        cast_bytes: Part of them moved by kernels that change the dtype on the way.
+        strided_bytes: Part of them moved by half-precision kernels whose operands are broadcast
+            or permuted, so that loads are two bytes wide.
         m, n, k: For matrix products: (m x k) times (k x n); m is usually tokens.
         num_groups: For grouped products: experts that share the m rows.
     """
@@ -88,6 +91,8 @@ class Operation:
     launches: float = 1.0
     flops: Number = 0.0
     bytes_moved: Number = 0.0
+    cast_bytes: Number = 0.0
+    strided_bytes: Number = 0.0
     m: Number = 0.0
     n: Number = 0.0
     k: Number = 0.0

@@ -232,10 +232,25 @@ class Tape:
         launches: float = 1.0,
         kind: OperationKind = OperationKind.ELEMENTWISE,
         dtype: DType = DType.BFLOAT16,
+        casting: Number = 0.0,
+        strided: Number = 0.0,
     ) -> None:
-        """Record a memory-bound operation."""
+        """Record a memory-bound operation.
+
+        ``casting`` and ``strided`` are the parts of ``bytes_moved`` that such kernels move
+        (``Operation.cast_bytes``, ``Operation.strided_bytes``).
+        """
         self.operations.append(
-            Operation(name, kind, self.stage, dtype, launches=launches, bytes_moved=bytes_moved)
+            Operation(
+                name,
+                kind,
+                self.stage,
+                dtype,
+                launches=launches,
+                bytes_moved=bytes_moved,
+                cast_bytes=casting,
+                strided_bytes=strided,
+            )
         )
 
     def matmul(
