@@ -12,7 +12,7 @@ import numpy as np
 
 from tuneplan.estimation.attention import attention
 from tuneplan.estimation.feedforward import experts, feed_forward, recurrence
-from tuneplan.estimation.modules import Walk, add, share
+from tuneplan.estimation.modules import Walk, add, scale, share
 from tuneplan.estimation.operations import Number, Operation, Stage
 from tuneplan.estimation.pointwise import norm
 from tuneplan.estimation.roles import Place
@@ -66,6 +66,8 @@ def run_layer(walk: Walk, x: Tensor, layer: Layer) -> Tensor:
         hidden = _block(walk, hidden, block)
         if after is not None:
             hidden = norm(walk, hidden, after)
+        if layer.residual_scale:
+            hidden = scale(walk, hidden, "block output")
         x = _residual(walk, x, hidden)
         del hidden
     return x

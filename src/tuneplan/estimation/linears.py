@@ -10,6 +10,7 @@ from tuneplan.estimation.modules import (
     dense,
     expanded,
     promote,
+    scale,
     share,
 )
 from tuneplan.estimation.operations import OperationKind
@@ -96,7 +97,7 @@ def _low_rank(walk: Walk, x: Tensor, weight: Weight) -> Tensor:
         kind=kind,
     )
     del narrow
-    return _scale(walk, wide, f"{weight.leaf} adapter output")
+    return scale(walk, wide, f"{weight.leaf} adapter output", kind)
 
 
 def _fused_adapted_linear(walk: Walk, x: Tensor, weight: Weight, role: Role) -> Tensor:
@@ -147,18 +148,6 @@ def _clone(walk: Walk, x: Tensor, name: str) -> Tensor:
     out = tape.tensor(elements, dtype, f"{name} output, cloned")
     tape.elementwise("clone", 2 * x.size, kind=OperationKind.ADAPTER)
     return tape.link(out, (x,), (), lambda grad: (grad,))
-
-
-def _scale(walk: Walk, x: Tensor, name: str) -> Tensor:
-    tape, elements, dtype = walk.tape, x.elements, x.dtype
-    out = tape.tensor(elements, dtype, f"{name}, scaled")
-    tape.elementwise("scale", 2 * x.size, kind=OperationKind.ADAPTER)
-
-    def backward(grad: Tensor) -> tuple[Tensor]:
-        tape.elementwise("scale", 2 * grad.size, kind=OperationKind.ADAPTER)
-        return (tape.tensor(elements, dtype, f"gradient of {name}"),)
-
-    return tape.link(out, (x,), (), backward)
 
 
 def _dropout(walk: Walk, x: Tensor, name: str) -> Tensor:

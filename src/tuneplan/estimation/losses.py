@@ -12,7 +12,7 @@ import numpy as np
 
 from tuneplan.estimation.layers import alive_at_peak
 from tuneplan.estimation.linears import linear
-from tuneplan.estimation.modules import Walk, cast
+from tuneplan.estimation.modules import Walk, cast, scale
 from tuneplan.estimation.operations import Number, Operation, OperationKind, Stage
 from tuneplan.estimation.pointwise import norm
 from tuneplan.estimation.roles import Place, role_of
@@ -80,7 +80,7 @@ def profile_head(
     named = x.storage
     holder = [x]
     del x
-    loss = _PATHS[recipe.loss.path](walk, holder, _head_weight(model), held)
+    loss = _PATHS[recipe.loss.path](walk, holder, model, held)
     del named
     if not recipe.keeps_outputs:
         held.clear()
@@ -114,25 +114,27 @@ def _head_weight(model: ModelArchitecture) -> Weight:
     )
 
 
-def _full(walk: Walk, holder: list[Tensor], head: Weight, held: list[Storage]) -> Tensor:
+def _full(walk: Walk, holder: list[Tensor], model: ModelArchitecture, held: list[Storage]) -> Tensor:
     """Logits, an fp32 copy, perhaps a shifted copy, then ``F.cross_entropy``.
 
     Source: transformers ``modeling_llama.py LlamaForCausalLM.forward`` (4.31-4.45) and
     ``loss/loss_utils.py ForCausalLMLoss`` (4.46-5.24).
     """
-    logits, named = _upcast_logits(walk, _trained_share(walk, holder), head, held)
+    logits, named = _upcast_logits(walk, _trained_share(walk, holder), model, held)
     loss = _cross_entropy(walk, logits)
     del logits, named
     return loss
 
 
 def _upcast_logits(
-    walk: Walk, x: Tensor, head: Weight, held: list[Storage]
+    walk: Walk, x: Tensor, model: ModelArchitecture, held: list[Storage]
 ) -> tuple[Tensor, list[Storage]]:
     """Logits as the loss reads them, and what the model's forward still holds meanwhile."""
     settings = walk.recipe.loss
-    logits = linear(walk, x, head)
+    logits = linear(walk, x, _head_weight(model))
     del x
+    if model.logit_scale:
+        logits = scale(walk, logits, "logits", OperationKind.LOSS)
     held.append(logits.storage)
     named: list[Storage] = []
     if settings.upcast_logits:
@@ -226,7 +228,9 @@ def _fused_cross_entropy(walk: Walk, logits: Tensor) -> Tensor:
     return tape.link(loss, (logits,), (), backward)
 
 
-def _fused_linear(walk: Walk, holder: list[Tensor], head: Weight, held: list[Storage]) -> Tensor:
+def _fused_linear(
+    walk: Walk, holder: list[Tensor], model: ModelArchitecture, held: list[Storage]
+) -> Tensor:
     """Head and loss in one function that makes its gradients in the forward, chunk by chunk.
 
     A chunk is the next power of two of ``T / ceil(V / h)`` rows; alive per chunk: half logits, an
@@ -234,7 +238,7 @@ def _fused_linear(walk: Walk, holder: list[Tensor], head: Weight, held: list[Sto
     Source: Liger-Kernel ``ops/fused_linear_cross_entropy.py``.
     """
     del held
-    tape, recipe = walk.tape, walk.recipe
+    tape, recipe, head = walk.tape, walk.recipe, _head_weight(model)
     x = _trained_share(walk, holder)
     role = role_of(head, recipe, walk.place)
     compute = recipe.compute_dtype if recipe.autocast else x.dtype
@@ -283,7 +287,9 @@ def _chunk_rows(tokens: Number, vocab: int, hidden: int) -> Number:
     return rows if isinstance(tokens, np.ndarray) else float(rows)
 
 
-def _chunked(walk: Walk, holder: list[Tensor], head: Weight, held: list[Storage]) -> Tensor:
+def _chunked(
+    walk: Walk, holder: list[Tensor], model: ModelArchitecture, held: list[Storage]
+) -> Tensor:
     """Head and loss over chunks of tokens.
 
     Where chunks are recomputed, only one is alive at a time. Otherwise the logits of all chunks
@@ -291,7 +297,7 @@ def _chunked(walk: Walk, holder: list[Tensor], head: Weight, held: list[Storage]
     Source: TRL 1.10 ``trainer/sft_trainer.py`` (chunked NLL), torchtune 0.4
     ``modules/loss/ce_chunked_output_loss.py``, LitGPT ``utils.py chunked_cross_entropy``.
     """
-    settings, tape = walk.recipe.loss, walk.tape
+    settings, tape, head = walk.recipe.loss, walk.tape, _head_weight(model)
     if settings.keeps_logits or settings.keeps_softmax:
         return _kept_chunks(walk, holder, head, held)
     x = _trained_share(walk, holder)

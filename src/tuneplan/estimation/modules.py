@@ -96,6 +96,21 @@ def cast(
     return tape.link(out, (x,), (), backward)
 
 
+def scale(
+    walk: Walk, x: Tensor, name: str, kind: OperationKind = OperationKind.ELEMENTWISE
+) -> Tensor:
+    """``x * number``: a new tensor forward and backward, nothing kept."""
+    tape, elements, dtype = walk.tape, x.elements, x.dtype
+    out = tape.tensor(elements, dtype, f"{name}, scaled")
+    tape.elementwise("scale", 2 * x.size, kind=kind)
+
+    def backward(grad: Tensor) -> tuple[Tensor]:
+        tape.elementwise("scale", 2 * grad.size, kind=kind)
+        return (tape.tensor(elements, dtype, f"gradient of {name}"),)
+
+    return tape.link(out, (x,), (), backward)
+
+
 def add(
     walk: Walk,
     x: Tensor,

@@ -229,6 +229,7 @@ class Layer:
         norms: All normalisations of the residual stream, in the order they run.
         parallel: Whether mixer and feed-forward read the same input (GPT-NeoX, Phi, Falcon).
         extra: Anything else that holds parameters (indexers, hyper-connections, ...).
+        residual_scale: Whether a block's output is multiplied before it joins the residual stream.
     """
 
     class_name: str
@@ -237,6 +238,7 @@ class Layer:
     norms: tuple[Weight, ...]
     parallel: bool = False
     extra: tuple[Weight, ...] = ()
+    residual_scale: bool = False
 
     def weights(self) -> Iterator[Weight]:
         """Every weight of the layer once."""
@@ -304,6 +306,7 @@ class ModelArchitecture:
         head: The output projection; None where it is tied to the token embedding.
         head_bias: Elements of a bias on a tied head.
         stored_dtype: dtype of the published weights (Hugging Face ``torch_dtype``).
+        embedding_scale, logit_scale: Whether embeddings (logits) are multiplied by a number.
         hf_config: The configuration fields that build this model with ``transformers``.
         assumed_fields: Names of dimensions that were filled in, not stated (bare sizes).
         source: Where the description comes from.
@@ -322,6 +325,7 @@ class ModelArchitecture:
     stored_dtype: str = "bfloat16"
     embedding_scale: bool = False
     logit_softcap: bool = False
+    logit_scale: bool = False
     hf_id: str | None = None
     hf_config: Mapping[str, Any] = field(default_factory=dict, hash=False, compare=False)
     assumed_fields: tuple[str, ...] = ()

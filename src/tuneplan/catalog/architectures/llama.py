@@ -36,8 +36,12 @@ def _decoder(
     settings_of: Callable[[Any], dict[str, Any]] = lambda _: {},
     tied_by_default: bool = False,
     root: str = "model",
+    scaled: bool = False,
 ) -> ModelArchitecture:
-    """A Llama-shaped decoder; ``kinds`` has one entry per layer, ``settings_of`` its meaning."""
+    """A Llama-shaped decoder; ``kinds`` has one entry per layer, ``settings_of`` its meaning.
+
+    ``scaled``: embeddings, block outputs and logits are multiplied by numbers (Granite).
+    """
     num_layers = fields.count("num_hidden_layers")
     heads = read_heads(fields)
     feed_forward = gated_feed_forward(
@@ -53,6 +57,7 @@ def _decoder(
             mixer=grouped_attention(heads, **attention, **settings_of(kind)),
             feed_forward=feed_forward,
             norms=tuple(norm(name, heads.hidden_size) for name in norms),
+            residual_scale=scaled,
         )
 
     return language_model(
@@ -62,6 +67,8 @@ def _decoder(
         groups=group_layers(kinds or [None] * num_layers, make, prefix=f"{root}.layers"),
         root=root,
         tied_by_default=tied_by_default,
+        embedding_scale=scaled,
+        logit_scale=scaled,
     )
 
 
@@ -86,6 +93,7 @@ def granite(fields: Fields) -> ModelArchitecture:
         class_name="GraniteDecoderLayer",
         attention={"bias": bias, "output_bias": bias},
         feed_forward_bias=fields.flag("mlp_bias", default=False),
+        scaled=True,
     )
 
 
