@@ -48,6 +48,10 @@ _FORMULAS: Final[Mapping[str, tuple[str, str]]] = {
     "reference_model": ("parameters x bytes each / shards", "frozen copy of the policy"),
     "attention_mask": ("sequences x length^2 x bytes each", "transformers masking_utils.py"),
     "token_ids": ("3 x 8 x tokens", "input_ids, attention_mask, labels as int64"),
+    "embeddings": (
+        "tokens x hidden size x bytes",
+        "the scaled embeddings of a model whose inputs require gradients",
+    ),
     "kept_activations": ("what the layers keep until their backward", _WALK),
     "autocast_weights": (
         "half copies of trained fp32 weights that autocast caches until the forward ends",

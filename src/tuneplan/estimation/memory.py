@@ -168,9 +168,23 @@ def _base(stack: _Stack, compute_capability: float | None) -> dict[str, Number]:
             * recipe.compute_dtype.num_bytes
         )
     base["token_ids"] = 3 * 8.0 * stack.tokens
+    if _keeps_embeddings(stack):
+        base["embeddings"] = stack.tokens * stack.model.hidden_size * recipe.hidden_dtype.num_bytes
     if stack.accumulating:
         base["gradients"] = _kept_gradients(stack, gradients)
     return _present(base)
+
+
+def _keeps_embeddings(stack: _Stack) -> bool:
+    """Whether the graph keeps the embeddings beside the first layer's input.
+
+    ``enable_input_require_grads`` (transformers ``modeling_utils.py``) makes them a leaf, which
+    backward needs; where they are scaled (Granite, Gemma) the layer's input is another tensor.
+    After k-bit preparation, where both are fp32, published peaks do not show it.
+    """
+    recipe = stack.recipe
+    upcast = recipe.hidden_dtype is not recipe.compute_dtype
+    return stack.model.embedding_scale and recipe.method.uses_adapter and not upcast
 
 
 def _present(sizes: dict[str, Number]) -> dict[str, Number]:
