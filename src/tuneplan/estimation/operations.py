@@ -77,8 +77,8 @@ class Operation:
         flops: Floating-point operations of one run (a multiply-add is two).
         bytes_moved: HBM bytes of one run, reads and writes, as the kernels really run.
         cast_bytes: Part of them moved by kernels that change the dtype on the way.
-        strided_bytes: Part of them moved by half-precision kernels whose operands are broadcast
-            or permuted, so that loads are two bytes wide.
+        strided_bytes: Part of them moved by kernels that load a byte or two at a time:
+            half-precision operands that are broadcast or permuted, packed 4-bit weights.
         m, n, k: For matrix products: (m x k) times (k x n); m is usually tokens.
         num_groups: For grouped products: experts that share the m rows.
     """

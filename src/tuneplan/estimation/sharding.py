@@ -44,11 +44,17 @@ class Gathered:
 
 
 def seen_by_layers(recipe: TrainingRecipe, parallelism: Parallelism) -> TrainingRecipe:
-    """The recipe as a layer sees it: gathered weights come in the compute dtype.
+    """The recipe as a layer sees it: fused where compiled, gathered in the compute dtype.
+
+    TorchInductor makes one kernel of a norm, of rotary positions and of a gated activation, which
+    keep their inputs alone, as the hand-written fused kernels do.
 
     FSDP's mixed precision casts shards before it gathers them, so autocast never meets an fp32
     weight (accelerate ``utils/fsdp_utils.py``; PyTorch ``_flat_param.py``).
     """
+    if recipe.kernels.compiled:
+        kernels = replace(recipe.kernels, fused_norm=True, fused_rope=True, fused_mlp=True)
+        recipe = replace(recipe, kernels=kernels)
     if not parallelism.shards_parameters or not recipe.upcast_under_fsdp:
         return recipe
     adapter = recipe.adapter and replace(recipe.adapter, dtype=recipe.compute_dtype)

@@ -102,6 +102,9 @@ class Quantization:
         dequantized_dtype: dtype that a matrix is expanded to (the load dtype for bitsandbytes).
         keeps_inputs: bitsandbytes up to 0.43.1 keeps the input of every 4-bit linear.
         quantizes_head: Lightning (LitGPT) quantises the output head, Hugging Face does not.
+        one_kernel: Whether one kernel expands a matrix (bitsandbytes; AutoGPTQ's Triton kernel).
+            False for AutoGPTQ's PyTorch code, which training runs without Triton: it unpacks in
+            five steps, and autograd keeps the expanded matrix.
         quantizes_experts: Whether routed experts are quantised (not with transformers 5's
             stacked experts).
     """
@@ -113,6 +116,7 @@ class Quantization:
     dequantized_dtype: DType = DType.BFLOAT16
     keeps_inputs: bool = False
     quantizes_head: bool = False
+    one_kernel: bool = True
     quantizes_experts: bool = True
     storage_dtype: DType = DType.UINT8
 
