@@ -64,7 +64,6 @@ class Chip:
     collectives: str | None
     link: str
     link_bytes_per_s: float  # one direction per card
-    l2_bytes: int
     devices: tuple[str, ...]  # catalogue names of the chips that were measured
     best_product: float | None = None  # bf16 MAMF, stas00/ml-engineering at 744d01e1
     bandwidth_efficiency: float = 0.8  # systems/<chip>.yaml: mem_bw_empirical_scaling_factor
@@ -94,7 +93,6 @@ CHIPS: dict[str, Chip] = {
         collectives="nccl/2.27.3",
         link="nvlink",
         link_bytes_per_s=3e11,
-        l2_bytes=40 * 10**6,
         devices=("NVIDIA A100 SXM 80GB",),
         best_product=271.2e12,
     ),
@@ -107,7 +105,6 @@ CHIPS: dict[str, Chip] = {
         collectives="nccl/2.29.2",
         link="nvlink",
         link_bytes_per_s=4.5e11,
-        l2_bytes=50 * 10**6,
         devices=("NVIDIA H100 SXM",),
         best_product=794.5e12,
     ),
@@ -120,7 +117,6 @@ CHIPS: dict[str, Chip] = {
         collectives="nccl/2.29.2",
         link="nvlink",
         link_bytes_per_s=4.5e11,
-        l2_bytes=50 * 10**6,
         devices=("NVIDIA H200 SXM",),
         best_product=794.5e12,
     ),
@@ -133,7 +129,6 @@ CHIPS: dict[str, Chip] = {
         collectives=None,  # the L40S file is of a broken host: 0.7 GB/s at 8 cards
         link="pcie",
         link_bytes_per_s=3.2e10,
-        l2_bytes=96 * 10**6,
         devices=("NVIDIA L40S",),
     ),
     "b200_sxm": Chip(
@@ -145,7 +140,6 @@ CHIPS: dict[str, Chip] = {
         collectives="nccl/2.29.2",
         link="nvlink",
         link_bytes_per_s=9e11,
-        l2_bytes=126 * 10**6,
         devices=("NVIDIA B200 SXM",),
         best_product=1745e12,
     ),
@@ -158,7 +152,6 @@ CHIPS: dict[str, Chip] = {
         collectives="nccl/2.29.2",
         link="nvlink",
         link_bytes_per_s=9e11,
-        l2_bytes=126 * 10**6,
         devices=("NVIDIA B300 SXM",),
         best_product=1769e12,
     ),
@@ -171,7 +164,6 @@ CHIPS: dict[str, Chip] = {
         collectives="nccl/2.29.2",
         link="nvlink",
         link_bytes_per_s=9e11,
-        l2_bytes=126 * 10**6,
         devices=("NVIDIA GB200",),
         best_product=1822e12,
     ),
@@ -184,7 +176,6 @@ CHIPS: dict[str, Chip] = {
         collectives="nccl/2.29.2",
         link="nvlink",
         link_bytes_per_s=9e11,
-        l2_bytes=126 * 10**6,
         devices=("NVIDIA GB300",),
     ),
     "rtx_pro_6000_server": Chip(
@@ -196,7 +187,6 @@ CHIPS: dict[str, Chip] = {
         collectives="nccl/2.29.2",
         link="pcie",
         link_bytes_per_s=6.4e10,
-        l2_bytes=128 * 10**6,
         devices=("NVIDIA RTX PRO 6000 Blackwell",),
     ),
     "b60": Chip(
@@ -208,7 +198,6 @@ CHIPS: dict[str, Chip] = {
         collectives="oneccl/2021.17.2",
         link="pcie",
         link_bytes_per_s=3.2e10,
-        l2_bytes=18 * 10**6,
         devices=("Intel Arc Pro B60",),
         bandwidth_efficiency=0.5,  # same file: 220 of 456 GB/s in a kernel benchmark
     ),
@@ -554,7 +543,6 @@ def build_chip(wheel: Wheel, chip: str, folder: Path) -> tuple[dict[str, Any], l
         "collectives": facts.collectives,
         "link": facts.link,
         "link_bytes_per_s": facts.link_bytes_per_s,
-        "l2_bytes": facts.l2_bytes,
         "devices": list(facts.devices),
         "best_product_flop_per_s": facts.best_product,
         "bandwidth_efficiency": facts.bandwidth_efficiency,

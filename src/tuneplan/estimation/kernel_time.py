@@ -288,6 +288,10 @@ def _streaming_s(operation: Operation, curves: ChipCurves) -> Number:
     return weighted / curves.streaming_bytes_per_s
 
 
+def _host_copy_s(operation: Operation, curves: ChipCurves) -> Number:
+    return operation.bytes_moved / curves.host_bytes_per_s
+
+
 def _adapter_s(operation: Operation, curves: ChipCurves) -> Number:
     """Casts and adds by their bytes; thin products from the measured table.
 
@@ -321,6 +325,7 @@ _PRICES: Final[Mapping[OperationKind, Callable[[Operation, ChipCurves], Number]]
     OperationKind.RECURRENCE: _recurrence_s,
     OperationKind.EMBEDDING: _streaming_s,
     OperationKind.OPTIMIZER: _streaming_s,
+    OperationKind.HOST_COPY: _host_copy_s,
 }
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from tuneplan.estimation.attention import attention
 from tuneplan.estimation.feedforward import experts, feed_forward, recurrence
 from tuneplan.estimation.modules import Walk, add, scale, share
-from tuneplan.estimation.operations import Number, Operation, Stage
+from tuneplan.estimation.operations import Number, Operation, OperationKind, Stage
 from tuneplan.estimation.pointwise import norm
 from tuneplan.estimation.roles import Place
 from tuneplan.estimation.shadow import Meter, Tape, Tensor
@@ -178,6 +178,8 @@ def profile_layer(
         tape.accumulating = accumulating
         backward = _recomputed(walk_on(tape), start(tape), layer)
     operations += backward[1]
+    if recipe.gradient_checkpointing is Checkpointing.OFFLOAD:
+        operations += _host_copies(elements * recipe.hidden_dtype.num_bytes, recipe.hidden_dtype)
     return LayerProfile(
         forward_peak=forward_peak,
         kept=kept,
@@ -189,6 +191,14 @@ def profile_layer(
         at_forward_peak=at_forward,
         at_backward_peak=alive_at_peak(meter),
     )
+
+
+def _host_copies(size: Number, dtype: DType) -> list[Operation]:
+    """The kept layer input on its way to the host and back."""
+    return [
+        Operation("layer input", OperationKind.HOST_COPY, stage, dtype, bytes_moved=size)
+        for stage in (Stage.FORWARD, Stage.BACKWARD)
+    ]
 
 
 def _forward(walk: Walk, x: Tensor, layer: Layer) -> Tensor:

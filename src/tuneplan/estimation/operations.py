@@ -32,6 +32,7 @@ class OperationKind(StrEnum):
     RECURRENCE = "recurrence"
     EMBEDDING = "embedding"
     OPTIMIZER = "optimizer"
+    HOST_COPY = "host_copy"  # to or from host memory, beside the kernels
 
 
 class Stage(StrEnum):

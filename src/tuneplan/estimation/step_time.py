@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
@@ -62,6 +62,7 @@ _TERM_KINDS: Final[Mapping[OperationKind, str]] = MappingProxyType(
         OperationKind.RECURRENCE: "recurrence",
         OperationKind.EMBEDDING: "embedding",
         OperationKind.OPTIMIZER: "optimizer",
+        OperationKind.HOST_COPY: "activation_offload",
     }
 )
 _FORMULAS: Final[Mapping[str, str]] = MappingProxyType(
@@ -75,6 +76,7 @@ _FORMULAS: Final[Mapping[str, str]] = MappingProxyType(
         "recurrence": "sum(count x max(bytes / streaming rate, operations / (peak / 2)))",
         "embedding": "sum(count x bytes / streaming rate)",
         "optimizer": "sum(count x bytes / streaming rate)",
+        "activation_offload": "sum over stages(max(0, bytes / PCIe rate - kernel time))",
     }
 )
 _OUTER_KINDS: Final = (OperationKind.LOSS, OperationKind.EMBEDDING)
@@ -131,7 +133,9 @@ def compute_time(
 
     The queue of the accelerator hides launches while kernels are longer than they take, so the
     floor applies to a stretch of like operations, not to each: forward layers, backward layers
-    (with their recomputation), what stands outside the layers, the optimizer step.
+    (with their recomputation), what stands outside the layers, the optimizer step. Copies of
+    activations to the host run beside the kernels of their stretch and cost what exceeds them
+    (torchtune ``training/_activation_offloading.py`` with streams, unsloth's checkpointing).
     """
     launch_s = COMPILED_LAUNCH_S if recipe.kernels.compiled else HOST_LAUNCH_S
     times_of = recipe.gradient_accumulation_steps
@@ -143,27 +147,51 @@ def compute_time(
         (operations_per_micro_batch, times_of),
         (operations_per_step, 1),
     ):
-        times = operation_times_s(operations, curves)
-        stretches: dict[tuple[str, bool], tuple[Number, float]] = {}
-        for operation, seconds in zip(operations, times, strict=True):
-            kind = _TERM_KINDS[operation.kind]
-            by_kind[kind] = by_kind.get(kind, 0.0) + seconds * repeats
-            key = _stretch(operation)
-            busy, count = stretches.get(key, (0.0, 0.0))
-            count += operation.count * operation.launches
-            stretches[key] = (busy + seconds, count)
-            launches += operation.count * operation.launches * repeats
-        for (stage, _), (busy, count) in stretches.items():
-            gap = np.maximum(count * launch_s - np.asarray(busy), 0.0)
+        for (stage, _), stretch in _stretches(operations, curves).items():
+            for kind, seconds in stretch.by_kind.items():
+                by_kind[kind] = by_kind.get(kind, 0.0) + seconds * repeats
+            gap = np.maximum(stretch.launches * launch_s - np.asarray(stretch.busy_s), 0.0)
             gaps = gaps + gap * repeats
+            launches += stretch.launches * repeats
             if stage == Stage.FORWARD:
-                forward = forward + busy + gap
+                forward = forward + stretch.busy_s + gap
+            late = np.maximum(np.asarray(stretch.copies_s) - stretch.busy_s - gap, 0.0)
+            if np.any(late):
+                kind = _TERM_KINDS[OperationKind.HOST_COPY]
+                by_kind[kind] = by_kind.get(kind, 0.0) + late * repeats
     return ComputeTime(
         by_kind=MappingProxyType(by_kind),
         launch_s=_plain(gaps),
         launches=launches,
         forward_s=_plain(forward),
     )
+
+
+@dataclass(slots=True)
+class _Stretch:
+    """Operations that run one after another without the host waiting for the accelerator."""
+
+    busy_s: Number = 0.0
+    copies_s: Number = 0.0
+    launches: float = 0.0
+    by_kind: dict[str, Number] = field(default_factory=dict)
+
+
+def _stretches(
+    operations: Sequence[Operation], curves: ChipCurves
+) -> dict[tuple[str, bool], _Stretch]:
+    found: dict[tuple[str, bool], _Stretch] = {}
+    times = operation_times_s(operations, curves)
+    for operation, seconds in zip(operations, times, strict=True):
+        stretch = found.setdefault(_stretch(operation), _Stretch())
+        if operation.kind is OperationKind.HOST_COPY:
+            stretch.copies_s = stretch.copies_s + seconds
+            continue
+        kind = _TERM_KINDS[operation.kind]
+        stretch.busy_s = stretch.busy_s + seconds
+        stretch.launches += operation.count * operation.launches
+        stretch.by_kind[kind] = stretch.by_kind.get(kind, 0.0) + seconds
+    return found
 
 
 def _stretch(operation: Operation) -> tuple[str, bool]:

@@ -92,7 +92,7 @@ class ChipCurves:
         collectives: By link (``nvlink``, ``pcie``).
         memory_bandwidth_bytes_per_s: Datasheet.
         bandwidth_efficiency: Share of it that streaming kernels reach.
-        l2_bytes: Last-level cache.
+        host_bytes_per_s: What a pinned copy to or from host memory reaches, each way.
         assumptions: What was not measured on this chip.
     """
 
@@ -109,7 +109,7 @@ class ChipCurves:
     memory_bandwidth_bytes_per_s: float
     bandwidth_efficiency: float
     grouped_slowdown: float
-    l2_bytes: float
+    host_bytes_per_s: float
     assumptions: tuple[Assumption, ...] = ()
 
     @property
