@@ -50,14 +50,18 @@ def seen_by_layers(recipe: TrainingRecipe, parallelism: Parallelism) -> Training
     keep their inputs alone, as the hand-written fused kernels do.
 
     FSDP's mixed precision casts shards before it gathers them, so autocast never meets an fp32
-    weight (accelerate ``utils/fsdp_utils.py``; PyTorch ``_flat_param.py``).
+    weight (accelerate ``utils/fsdp_utils.py``; PyTorch ``_flat_param.py``). PEFT casts an adapter's
+    input before the adapter's own unit is gathered, hence to the dtype of the fp32 shard
+    (``use_orig_params``, accelerate's default); the unit then casts it back.
     """
     if recipe.kernels.compiled:
         kernels = replace(recipe.kernels, fused_norm=True, fused_rope=True, fused_mlp=True)
         recipe = replace(recipe, kernels=kernels)
     if not parallelism.shards_parameters or not recipe.upcast_under_fsdp:
         return recipe
-    adapter = recipe.adapter and replace(recipe.adapter, dtype=recipe.compute_dtype)
+    adapter = recipe.adapter and replace(
+        recipe.adapter, dtype=recipe.compute_dtype, input_dtype=recipe.adapter.dtype
+    )
     return replace(
         recipe,
         trainable_dtype=recipe.compute_dtype,
