@@ -126,15 +126,18 @@ def _fused_adapted_linear(walk: Walk, x: Tensor, weight: Weight, role: Role) -> 
     narrow = tape.tensor(rows * rank, operand, f"{name} adapter")
     tape.matmul(f"{name}.lora_A", rows, rank, weight.in_features, operand, kind=kind)
     tape.matmul(f"{name}.lora_B", rows, weight.out_features, rank, operand, kind=kind)
+    tape.elementwise("add", 3 * result.size, kind=kind)
     del narrow
 
     def backward(grad: Tensor) -> tuple[Tensor]:
         matrix = expanded(walk, weight) if role.quantized else None
         result = tape.tensor(elements, operand, f"gradient of {name} input")
         tape.matmul(name, rows, weight.in_features, weight.out_features, operand)
-        for _ in range(2):
+        # Gradients of A and B take two thin products each, that of the input two more.
+        for _ in range(3):
             tape.matmul(f"{name}.lora", rows, rank, weight.out_features, operand, kind=kind)
             tape.matmul(f"{name}.lora", rows, weight.in_features, rank, operand, kind=kind)
+        tape.elementwise("add", 3 * result.size, kind=kind)
         tape.weight_gradient(
             float(rank * (weight.in_features + weight.out_features)), adapter.dtype, name
         )
