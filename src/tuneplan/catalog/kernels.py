@@ -25,6 +25,19 @@ if TYPE_CHECKING:
     Arrays = Mapping[str, NDArray[Any]]
 
 _COLLECTIVES: Final = ("all_gather", "reduce_scatter", "all_reduce")
+# PyTorch's pointwise kernels that cannot load 16 bytes at a time are bound by what their
+# multiprocessors issue. Kernels that change the dtype load and store element by element
+# (CUDALoops.cuh, ``LoadWithCast``); half-precision operands that are broadcast or permuted take
+# the offset calculator. Bytes per multiprocessor and clock, read off Liger-Kernel's published
+# timings of Hugging Face modules on an A100 (bf16): rotary embedding, all strided, 0.43 of the
+# datasheet bandwidth forward and 0.54 backward (half of it strided); RMSNorm 0.62 forward, where a
+# third of the bytes is cast and a ninth strided: 0.60 and 0.43 for the two classes. In fp32 on an
+# H100, nothing cast and nothing strided, the same norm reaches 0.80.
+_A100_CLOCKS_PER_S: Final = 108 * 1.41e9
+_A100_STREAMING_BYTES_PER_S: Final = 0.8 * 2039e9
+_CAST_BYTES_PER_CLOCK: Final = 0.60 * 2039e9 / _A100_CLOCKS_PER_S
+_STRIDED_BYTES_PER_CLOCK: Final = 0.43 * 2039e9 / _A100_CLOCKS_PER_S
+_WIDE_LANES_FROM: Final = 8.6
 # Pinned copies reach about four fifths of the PCIe datasheet rate; 16 lanes of PCIe 3 if unknown.
 _PCIE_EFFICIENCY: Final = 0.8
 _PCIE_BYTES_PER_S: Final = 16e9
@@ -89,6 +102,7 @@ def _curves(key: _Key) -> ChipCurves:
     facts = _manifest()["chips"][table]
     arrays = _arrays(table)
     peaks = _peaks(accelerator, facts, measured=measured)
+    streaming = accelerator.memory_bandwidth_bytes_per_s * facts["bandwidth_efficiency"]
     return ChipCurves(
         accelerator=accelerator.name,
         table=table,
@@ -103,9 +117,24 @@ def _curves(key: _Key) -> ChipCurves:
         memory_bandwidth_bytes_per_s=accelerator.memory_bandwidth_bytes_per_s,
         bandwidth_efficiency=facts["bandwidth_efficiency"],
         grouped_slowdown=facts["grouped_slowdown"],
+        cast_bytes_per_s=_narrow_rate(accelerator, streaming, _CAST_BYTES_PER_CLOCK),
+        strided_bytes_per_s=_narrow_rate(accelerator, streaming, _STRIDED_BYTES_PER_CLOCK),
         host_bytes_per_s=_PCIE_EFFICIENCY * (accelerator.pcie_bytes_per_s or _PCIE_BYTES_PER_S),
         assumptions=() if measured else (_borrowed(accelerator, table),),
     )
+
+
+def _narrow_rate(accelerator: Accelerator, streaming: float, per_clock: float) -> float:
+    """Bytes per second of kernels bound by the multiprocessors' issue rate, not by the memory.
+
+    Multiprocessors x clock follow from the fp32 rate: 128 lanes of two operations each from
+    compute capability 8.6 on, 64 before. A chip that states neither keeps the A100's share.
+    """
+    rate, capability = accelerator.dense_flop_per_s.get("float32"), accelerator.compute_capability
+    if not rate or capability is None:
+        return streaming * per_clock * _A100_CLOCKS_PER_S / _A100_STREAMING_BYTES_PER_S
+    lanes = 64 if capability < _WIDE_LANES_FROM else 128
+    return min(streaming, per_clock * rate / (2 * lanes))
 
 
 def choose_table(accelerator: Accelerator) -> tuple[str, bool]:

@@ -41,16 +41,6 @@ _TRITON_SHARE: Final = {"flash_attention_2": 0.32, "flash_attention_3": 0.185}
 _EAGER_FORWARD_BYTES: Final = 28.0
 _EAGER_BACKWARD_BYTES: Final = 30.0
 
-# PyTorch's pointwise kernels by class, as shares of the streaming rate (0.8 of the datasheet).
-# Kernels that change the dtype load and store element by element (CUDALoops.cuh, ``LoadWithCast``);
-# half-precision operands that are broadcast or permuted take the offset calculator and two-byte
-# loads. Read off Liger-Kernel's published timings of Hugging Face modules on an A100 (bf16):
-# rotary embedding, all strided, 0.43 of the datasheet forward and 0.54 backward (half of it
-# strided); RMSNorm 0.62 forward, where a third of the bytes is cast and a ninth strided. On an
-# H100 in fp32, nothing cast and nothing strided, the same norm reaches 0.80.
-CASTING_SHARE: Final = 0.75
-STRIDED_SHARE: Final = 0.54
-
 _CORNERS: Final = tuple(itertools.product((0, 1), repeat=3))
 
 
@@ -279,13 +269,13 @@ def _attention_s(operation: Operation, curves: ChipCurves) -> Number:
 
 
 def _streaming_s(operation: Operation, curves: ChipCurves) -> Number:
-    """Bytes over the bandwidth that streaming kernels reach, slower classes weighted."""
-    weighted = (
-        operation.bytes_moved
-        + operation.cast_bytes * (1.0 / CASTING_SHARE - 1.0)
-        + operation.strided_bytes * (1.0 / STRIDED_SHARE - 1.0)
+    """Bytes over the bandwidth that their kernels reach."""
+    plain = operation.bytes_moved - operation.cast_bytes - operation.strided_bytes
+    return (
+        plain / curves.streaming_bytes_per_s
+        + operation.cast_bytes / curves.cast_bytes_per_s
+        + operation.strided_bytes / curves.strided_bytes_per_s
     )
-    return weighted / curves.streaming_bytes_per_s
 
 
 def _host_copy_s(operation: Operation, curves: ChipCurves) -> Number:

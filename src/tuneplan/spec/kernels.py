@@ -92,6 +92,8 @@ class ChipCurves:
         collectives: By link (``nvlink``, ``pcie``).
         memory_bandwidth_bytes_per_s: Datasheet.
         bandwidth_efficiency: Share of it that streaming kernels reach.
+        cast_bytes_per_s: What a memory-bound kernel reaches that changes the dtype on the way.
+        strided_bytes_per_s: What one reaches that loads a byte or two at a time.
         host_bytes_per_s: What a pinned copy to or from host memory reaches, each way.
         assumptions: What was not measured on this chip.
     """
@@ -109,6 +111,8 @@ class ChipCurves:
     memory_bandwidth_bytes_per_s: float
     bandwidth_efficiency: float
     grouped_slowdown: float
+    cast_bytes_per_s: float
+    strided_bytes_per_s: float
     host_bytes_per_s: float
     assumptions: tuple[Assumption, ...] = ()
 
