@@ -29,6 +29,10 @@ _FP32 = DType.FLOAT32
 _SOFTMAX_ACCESSES = (4, 5)
 # Compiled, the sum and the maximum share one pass, and the gradient is made without zeros.
 _COMPILED_SOFTMAX_ACCESSES = (3, 2)
+# Training metrics that compute the loss of all logits once more, in fp32 and without a graph:
+# Composer's LanguageCrossEntropy and LanguagePerplexity (composer/metrics/nlp.py), which
+# llm-foundry's models carry unless ``use_train_metrics`` is off.
+_METRIC_PASSES = {"llm-foundry": 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +87,7 @@ def profile_head(
     holder = [x]
     del x
     loss = _PATHS[recipe.loss.path](walk, holder, model, held)
+    _record_metrics(walk, model)
     del named
     if not recipe.keeps_outputs:
         held.clear()
@@ -104,6 +109,21 @@ def profile_head(
         operations=tuple(tape.operations),
         at_forward_peak=at_forward,
         at_backward_peak=alive_at_peak(meter),
+    )
+
+
+def _record_metrics(walk: Walk, model: ModelArchitecture) -> None:
+    passes = _METRIC_PASSES.get(walk.recipe.kernels.model_code, 0)
+    if not passes:
+        return
+    logits = walk.tokens * model.vocab_size
+    traffic = logits * (walk.recipe.compute_dtype.num_bytes + 4)
+    walk.tape.elementwise(
+        "metrics",
+        passes * (traffic + 4 * _SOFTMAX_ACCESSES[0] * logits),
+        launches=4.0 * passes,
+        kind=OperationKind.LOSS,
+        casting=passes * traffic,
     )
 
 

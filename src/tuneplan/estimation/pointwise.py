@@ -116,13 +116,18 @@ def _rms_norm(walk: Walk, x: Tensor, weight: Weight) -> Tensor:
 
 
 def _layer_norm(walk: Walk, x: Tensor, weight: Weight) -> Tensor:
-    """``F.layer_norm``: one kernel; keeps its input (an fp32 copy under autocast)."""
+    """``F.layer_norm``: one kernel; keeps its input (an fp32 copy under autocast).
+
+    llm-foundry's default norm leaves autocast and stays in half precision
+    (``layers/norm.py LPLayerNorm``).
+    """
     tape, n, source = walk.tape, x.elements, x.dtype
     role = role_of(weight, walk.recipe, walk.place)
     name = weight.leaf
     if tape.grad and (x.node is not None or role.trained):
         tape.saves()
-    inner = _FP32 if walk.recipe.autocast else source
+    low_precision = walk.recipe.kernels.model_code == "llm-foundry"
+    inner = _FP32 if walk.recipe.autocast and not low_precision else source
     kept = x if inner is source else tape.tensor(n, inner, f"{name} input as {inner}")
     out = tape.tensor(n, inner, f"{name} output")
     if inner is not source:
