@@ -23,12 +23,12 @@ def strided(dtype: DType, traffic: Number) -> Number:
 
 
 def norm(walk: Walk, x: Tensor, weight: Weight) -> Tensor:
-    """A normalisation; one with a bias is a LayerNorm, else an RMSNorm.
+    """A normalisation: LayerNorm or RMSNorm.
 
     The fused norms of Liger-Kernel and unsloth replace the language models' RMSNorm alone
     (LayerNorm is one kernel already).
     """
-    if weight.bias or not weight.has_weight:
+    if weight.layer_norm or weight.bias or not weight.has_weight:
         return _layer_norm(walk, x, weight)
     if walk.recipe.kernels.fused_norm:
         return _fused_norm(walk, x, weight)

@@ -36,6 +36,7 @@ class Weight:
         shape: As stored.
         bias: Whether a bias of ``shape[0]`` elements stands beside it (``shape[:2]`` for experts).
         has_weight: False for a norm without learned weight.
+        layer_norm: Of a norm: whether it subtracts the mean (one with a bias always does).
         buffer: True for what is counted by the hub but never trained (e.g. router bias buffers).
     """
 
@@ -44,6 +45,7 @@ class Weight:
     shape: tuple[int, ...]
     bias: bool = False
     has_weight: bool = True
+    layer_norm: bool = False
     buffer: bool = False
 
     @property

@@ -106,7 +106,9 @@ def mpt(fields: Fields) -> ModelArchitecture:
             activation="gelu",
             bias=bias,
         ),
-        norms=tuple(norm(name, hidden_size, bias=bias) for name in ("norm_1", "norm_2")),
+        norms=tuple(
+            norm(name, hidden_size, bias=bias, layer_norm=True) for name in ("norm_1", "norm_2")
+        ),
     )
     vocab_size = fields.count("vocab_size")
     positions = fields.count("max_seq_len", default=2048)
@@ -120,7 +122,7 @@ def mpt(fields: Fields) -> ModelArchitecture:
         vocab_size=vocab_size,
         embeddings=tuple(embeddings),
         groups=uniform_layers(layer, fields.count("n_layers"), prefix="transformer.blocks"),
-        outer=(norm("transformer.norm_f", hidden_size, bias=bias),),
+        outer=(norm("transformer.norm_f", hidden_size, bias=bias, layer_norm=True),),
         head=None,
         max_position_embeddings=positions,
     )

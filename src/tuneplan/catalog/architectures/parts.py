@@ -26,9 +26,15 @@ def linear(name: str, out_features: int, in_features: int, *, bias: bool = False
     return Weight(name=name, kind=WeightKind.LINEAR, shape=(out_features, in_features), bias=bias)
 
 
-def norm(name: str, features: int, *, bias: bool = False) -> Weight:
-    """A normalisation with a learned weight."""
-    return Weight(name=name, kind=WeightKind.NORM, shape=(features,), bias=bias)
+def norm(name: str, features: int, *, bias: bool = False, layer_norm: bool = False) -> Weight:
+    """A normalisation with a learned weight: RMSNorm unless it has a bias or ``layer_norm``."""
+    return Weight(
+        name=name,
+        kind=WeightKind.NORM,
+        shape=(features,),
+        bias=bias,
+        layer_norm=layer_norm or bias,
+    )
 
 
 def embedding(name: str, rows: int, features: int) -> Weight:
