@@ -50,7 +50,7 @@ def _adapted_linear(walk: Walk, x: Tensor, weight: Weight, role: Role) -> Tensor
         result = _clone(walk, result, weight.leaf)
     result_dtype = result.dtype
     if adapter.cast_input and not (by_bitsandbytes and recipe.autocast):
-        wanted = adapter.input_dtype or adapter.dtype
+        wanted = DType.FLOAT32 if adapter.fp32_input else adapter.dtype
         x = cast(walk, x, wanted, f"{weight.leaf} adapter input", kind)
     if adapter.lora_dropout > 0:
         x = _dropout(walk, x, f"{weight.leaf} adapter input")

@@ -273,8 +273,8 @@ def expanded(walk: Walk, weight: Weight) -> list[Tensor]:
     temporaries = [half]
     if half.dtype is not compute:
         temporaries.append(tape.tensor(elements, compute, f"{name} dequantised, cast"))
-        traffic = elements * (half.dtype.num_bytes + compute.num_bytes)
-        tape.elementwise("cast", traffic, casting=traffic)
+        copied = elements * (half.dtype.num_bytes + compute.num_bytes)
+        tape.elementwise("cast", copied, casting=copied)
     if quantization.double_quant:
         temporaries.append(
             tape.tensor(elements / quantization.block_size, DType.FLOAT32, f"{name} scales")

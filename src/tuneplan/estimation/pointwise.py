@@ -71,7 +71,7 @@ def _rms_norm(walk: Walk, x: Tensor, weight: Weight) -> Tensor:
         n * (casts + 20) + scaling,
         launches=8.0,
         casting=n * casts,
-        strided=strided(out_dtype, scaling),
+        strided=strided(source, scaling),
     )
 
     def backward(grad: Tensor) -> tuple[Tensor]:
@@ -102,7 +102,7 @@ def _rms_norm(walk: Walk, x: Tensor, weight: Weight) -> Tensor:
             n * (casts + 68) + scaling,
             launches=14.0,
             casting=n * casts,
-            strided=strided(out_dtype, scaling),
+            strided=strided(source, scaling),
         )
         if source is not _FP32:
             narrow = tape.tensor(n, source, f"gradient of {name} input")

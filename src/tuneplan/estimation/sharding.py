@@ -13,7 +13,7 @@ from tuneplan.estimation.persistent import Persistent, quantized_bytes
 from tuneplan.estimation.roles import Place, role_of
 from tuneplan.spec.architecture import ModelArchitecture
 from tuneplan.spec.parallelism import Parallelism, Strategy
-from tuneplan.spec.recipe import Checkpointing, TrainingRecipe
+from tuneplan.spec.recipe import Checkpointing, DType, TrainingRecipe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,9 @@ def seen_by_layers(recipe: TrainingRecipe, parallelism: Parallelism) -> Training
     if not parallelism.shards_parameters or not recipe.upcast_under_fsdp:
         return recipe
     adapter = recipe.adapter and replace(
-        recipe.adapter, dtype=recipe.compute_dtype, input_dtype=recipe.adapter.dtype
+        recipe.adapter,
+        dtype=recipe.compute_dtype,
+        fp32_input=recipe.adapter.dtype is DType.FLOAT32,
     )
     return replace(
         recipe,

@@ -69,7 +69,7 @@ class Adapter:
         dtype: Of the adapter's weights.
         cast_input: Whether the layer input is cast to ``dtype`` for the adapter (PEFT does; a
             fused kernel does not).
-        input_dtype: What the input is cast to first, where not ``dtype`` (None: ``dtype``).
+        fp32_input: Whether the input is cast to fp32 first, whatever ``dtype`` is.
         sharded: False where the adapters stay whole on every rank although the base is sharded.
     """
 
@@ -82,7 +82,7 @@ class Adapter:
     use_dora: bool = False
     dtype: DType = DType.FLOAT32
     cast_input: bool = True
-    input_dtype: DType | None = None
+    fp32_input: bool = False
     sharded: bool = True
 
 
