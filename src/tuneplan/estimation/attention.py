@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tuneplan.estimation import litgpt
 from tuneplan.estimation.linears import linear
 from tuneplan.estimation.modules import Walk, cast, share, split
 from tuneplan.estimation.operations import AttentionShape, Number, Operation, OperationKind
-from tuneplan.estimation.pointwise import activation, multiply, norm, rotary, strided
+from tuneplan.estimation.pointwise import activation, expand_heads, multiply, norm, rotary
 from tuneplan.estimation.shadow import Tensor
 from tuneplan.spec.architecture import Attention, Weight, WeightKind
 from tuneplan.spec.recipe import AttentionKernel, DType
@@ -19,12 +20,17 @@ _FP32 = DType.FLOAT32
 
 def attention(walk: Walk, x: Tensor, mixer: Attention) -> Tensor:
     """Self-attention with its projections."""
+    gate = None
+    by_litgpt = walk.recipe.kernels.model_code == litgpt.LITGPT
     if mixer.latent is not None:
         q, k, v = _latent_projections(walk, x, mixer)
-        gate = None
+    elif by_litgpt:
+        q, k, v = litgpt.projections(walk, x, mixer)
     else:
         q, k, v, gate = _projections(walk, x, mixer)
     del x
+    if walk.recipe.keeps_key_values:
+        walk.tape.key_values += [k.storage, v.storage]
     out = attention_core(walk, [q, k, v], mixer)
     del q, k, v
     if gate is not None:
@@ -117,32 +123,15 @@ def attention_core(walk: Walk, qkv: list[Tensor], mixer: Attention) -> Tensor:
     ``qkv`` is emptied, so that what is not kept dies when the kernel is done with it.
     """
     kernel = walk.recipe.attention
-    if walk.recipe.expand_key_value and mixer.num_key_value_heads < mixer.num_attention_heads:
+    if walk.recipe.expand_key_value and np.any(qkv[1].elements < qkv[0].elements):
         v, k = qkv.pop(), qkv.pop()
-        k = _expand(walk, k, mixer, mixer.head_dim, "keys")
-        v = _expand(walk, v, mixer, mixer.v_head_dim, "values")
+        k = expand_heads(walk, k, mixer, mixer.head_dim, "keys")
+        v = expand_heads(walk, v, mixer, mixer.v_head_dim, "values")
         qkv += [k, v]
         del k, v
     if kernel.keeps_scores:
         return _eager(walk, qkv, mixer)
     return _fused(walk, qkv, mixer)
-
-
-def _expand(walk: Walk, x: Tensor, mixer: Attention, head_dim: int, name: str) -> Tensor:
-    """``repeat_kv``: one copy of keys or values per query head."""
-    tape, elements, dtype = walk.tape, x.elements, x.dtype
-    out = tape.tensor(
-        walk.tokens * mixer.num_attention_heads * head_dim, dtype, f"{name}, repeated"
-    )
-    traffic = x.size + out.size
-    tape.elementwise("repeat", traffic, strided=strided(dtype, traffic))
-
-    def backward(grad: Tensor) -> tuple[Tensor]:
-        del grad
-        tape.elementwise("repeat", traffic)
-        return (tape.tensor(elements, dtype, f"gradient of {name}"),)
-
-    return tape.link(out, (x,), (), backward)
 
 
 def _shape(walk: Walk, mixer: Attention, *, backward: bool) -> AttentionShape:

@@ -57,6 +57,14 @@ _FORMULAS: Final[Mapping[str, tuple[str, str]]] = {
         "half copies of trained fp32 weights that autocast caches until the forward ends",
         "PyTorch autocast_mode.cpp cached_cast",
     ),
+    "held_inputs": (
+        "inputs of 4-bit linears that the graph of the step before holds as attributes",
+        "bitsandbytes autograd/_functions.py MatMul4Bit up to 0.43.1 (ctx.tensors)",
+    ),
+    "key_values": (
+        "keys and values of every layer, collected by the model's forward",
+        "transformers models/gpt_bigcode GPTBigCodeModel.forward (presents)",
+    ),
     "held_logits": ("logits that the training loop still names", "the framework's training loop"),
     "layer_working_set": ("largest sum of live tensors inside one layer", _WALK),
     "loss_working_set": ("largest sum of live tensors in final norm, head and loss", _WALK),

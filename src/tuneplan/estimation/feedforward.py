@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tuneplan.estimation.linears import linear
+from tuneplan.estimation.litgpt import LITGPT, halves
 from tuneplan.estimation.modules import Walk, add, split
 from tuneplan.estimation.operations import Number, Operation, OperationKind
 from tuneplan.estimation.pointwise import activation, fused_gate, multiply
@@ -26,6 +27,8 @@ def feed_forward(walk: Walk, x: Tensor, block: FeedForward) -> Tensor:
     Source: transformers ``models/llama/modeling_llama.py LlamaMLP``, ``models/phi3 Phi3MLP``.
     """
     linears = [weight for weight in block.weights if weight.kind is WeightKind.LINEAR]
+    if walk.recipe.kernels.model_code == LITGPT and block.gated and len(linears) == 2:
+        linears = [*halves(linears[0]), linears[1]]
     down = linears[-1]
     if not block.gated:
         hidden = linear(walk, x, linears[0])

@@ -33,6 +33,9 @@ class LayerProfile:
         backward_peak: Most that is alive in its backward (and recomputation): what it kept, the
             arriving gradient and everything in passing; gradients of its weights included.
         gradients: Gradients of its trained weights that stay.
+        attributes: Part of what it keeps that lives as long as the graph
+            (``Tape.keep_attribute``).
+        key_values: Keys and values that only the model's forward holds, until its outputs die.
         cast_weights: Copies of trained fp32 weights that autocast caches until the forward ends.
         hidden: Its output.
         operations: Of one micro-batch: forward, recomputation, backward.
@@ -46,7 +49,9 @@ class LayerProfile:
     gradients: Number
     cast_weights: Number
     hidden: Number
-    operations: tuple[Operation, ...]
+    attributes: Number = 0.0
+    key_values: Number = 0.0
+    operations: tuple[Operation, ...] = ()
     at_forward_peak: tuple[tuple[str, float], ...] = ()
     at_backward_peak: tuple[tuple[str, float], ...] = ()
 
@@ -147,10 +152,14 @@ def profile_layer(
     meter = Meter(record=record)
     tape = Tape(meter, grad=wants_gradient and not checkpointed)
     tape.accumulating = accumulating
+    tape.keeps_attributes = wants_gradient and not (checkpointed and recipe.use_reentrant)
     outputs = [_forward(walk_on(tape), start(tape), layer)]
     hidden = outputs[0].size
     operations = list(tape.operations)
     forward_peak, at_forward = meter.peak, alive_at_peak(meter)
+    with_key_values = meter.current
+    tape.key_values.clear()
+    key_values = with_key_values - meter.current
     if not wants_gradient:
         return LayerProfile(
             forward_peak=forward_peak,
@@ -159,23 +168,24 @@ def profile_layer(
             gradients=0.0,
             cast_weights=0.0,
             hidden=hidden,
+            key_values=key_values,
             operations=tuple(operations),
             at_forward_peak=at_forward,
         )
+    attributes = tape.attribute_bytes
     if not checkpointed:
         kept = meter.current - hidden
         meter.restart_peak()
         backward = _backward(tape, outputs.pop(), meter)
     else:
         outputs.clear()
-        kept = (
-            0.0
-            if recipe.gradient_checkpointing is Checkpointing.OFFLOAD
-            else (elements * recipe.hidden_dtype.num_bytes)
-        )
+        kept = attributes
+        if recipe.gradient_checkpointing is not Checkpointing.OFFLOAD:
+            kept = kept + elements * recipe.hidden_dtype.num_bytes
         meter = Meter(record=record)
         tape = Tape(meter, grad=True, stage=Stage.RECOMPUTE)
         tape.accumulating = accumulating
+        tape.keeps_attributes = recipe.use_reentrant
         backward = _recomputed(walk_on(tape), start(tape), layer)
     operations += backward[1]
     if recipe.gradient_checkpointing is Checkpointing.OFFLOAD:
@@ -187,9 +197,11 @@ def profile_layer(
         gradients=backward[0],
         cast_weights=_cast_weights(layer, recipe, place),
         hidden=hidden,
+        attributes=attributes,
+        key_values=key_values,
         operations=tuple(operations),
         at_forward_peak=at_forward,
-        at_backward_peak=alive_at_peak(meter),
+        at_backward_peak=alive_at_peak(meter, since=meter.restarted_at),
     )
 
 
@@ -214,8 +226,8 @@ def _backward(tape: Tape, out: Tensor, meter: Meter) -> tuple[Number, list[Opera
     holder = [out, grad]
     del out, grad
     result = tape.run_backward(holder.pop(0), holder.pop(0))
-    gradients = meter.current - (result.size if result is not None else 0.0)
-    return gradients, tape.operations
+    left = tape.attribute_bytes + (result.size if result is not None else 0.0)
+    return meter.current - left, tape.operations
 
 
 def _recomputed(walk: Walk, x: Tensor, layer: Layer) -> tuple[Number, list[Operation]]:
@@ -228,6 +240,7 @@ def _recomputed(walk: Walk, x: Tensor, layer: Layer) -> tuple[Number, list[Opera
     tape, meter, reentrant = walk.tape, walk.tape.meter, walk.recipe.use_reentrant
     grad = tape.tensor(x.elements, x.dtype, "arriving gradient")
     out = _forward(walk, Tensor(x.storage, x.elements, x.dtype, x.node), layer)
+    tape.key_values.clear()
     operations, held = tape.operations, out.storage
     if not reentrant:
         num_operations, peak = tape.at_last_save
@@ -238,13 +251,14 @@ def _recomputed(walk: Walk, x: Tensor, layer: Layer) -> tuple[Number, list[Opera
         meter.peak = (
             np.maximum(meter.peak, peak) if isinstance(peak, np.ndarray) else max(meter.peak, peak)
         )
+        meter.restarted_at = 0
     tape.operations = []
     tape.stage = Stage.BACKWARD
     holder = [out, grad]
     del out, grad, x
     result = tape.run_backward(holder.pop(0), holder.pop(0))
-    gradients = meter.current - held.size - (result.size if result is not None else 0.0)
-    return gradients, [*operations, *tape.operations]
+    left = tape.attribute_bytes + held.size + (result.size if result is not None else 0.0)
+    return meter.current - left, [*operations, *tape.operations]
 
 
 def _cast_weights(layer: Layer, recipe: TrainingRecipe, place: Place) -> float:
@@ -262,15 +276,18 @@ def _cast_weights(layer: Layer, recipe: TrainingRecipe, place: Place) -> float:
     return float(linears * recipe.compute_dtype.num_bytes)
 
 
-def alive_at_peak(meter: Meter) -> tuple[tuple[str, float], ...]:
-    """What is alive when the recorded total is largest, summed by name, largest first."""
+def alive_at_peak(meter: Meter, since: int = 0) -> tuple[tuple[str, float], ...]:
+    """What is alive when the recorded total is largest, summed by name, largest first.
+
+    Only moments from the ``since``-th event on count.
+    """
     if meter.events is None:
         return ()
     total = best = 0.0
     best_at = -1
     for index, (_, change, _) in enumerate(meter.events):
         total += change
-        if total > best:
+        if index + 1 >= since and total > best:
             best, best_at = total, index
     alive: dict[int, tuple[str, float]] = {}
     for key, change, name in meter.events[: best_at + 1]:

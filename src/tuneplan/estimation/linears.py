@@ -53,7 +53,7 @@ def _adapted_linear(walk: Walk, x: Tensor, weight: Weight, role: Role) -> Tensor
         wanted = DType.FLOAT32 if adapter.fp32_input else adapter.dtype
         x = cast(walk, x, wanted, f"{weight.leaf} adapter input", kind)
     if adapter.lora_dropout > 0:
-        x = _dropout(walk, x, f"{weight.leaf} adapter input")
+        x = drop_out(walk, x, f"{weight.leaf} adapter input")
     update = _low_rank(walk, x, weight)
     del x
     if by_bitsandbytes and not recipe.autocast:
@@ -154,7 +154,7 @@ def _clone(walk: Walk, x: Tensor, name: str) -> Tensor:
     return tape.link(out, (x,), (), lambda grad: (grad,))
 
 
-def _dropout(walk: Walk, x: Tensor, name: str) -> Tensor:
+def drop_out(walk: Walk, x: Tensor, name: str) -> Tensor:
     """``native_dropout``: keeps a mask of one byte per element."""
     tape, elements, dtype = walk.tape, x.elements, x.dtype
     if tape.grad:

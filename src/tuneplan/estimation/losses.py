@@ -15,7 +15,7 @@ from tuneplan.estimation.linears import linear
 from tuneplan.estimation.modules import Walk, cast, scale
 from tuneplan.estimation.operations import Number, Operation, OperationKind, Stage
 from tuneplan.estimation.pointwise import norm
-from tuneplan.estimation.roles import Place, role_of
+from tuneplan.estimation.roles import Place, head_like_embedding, role_of
 from tuneplan.estimation.shadow import Meter, Storage, Tape, Tensor
 from tuneplan.spec.architecture import ModelArchitecture, Weight, WeightKind
 from tuneplan.spec.recipe import DType, LossPath, TrainingRecipe
@@ -41,16 +41,21 @@ class HeadProfile:
 
     Attributes:
         forward_peak, backward_peak: Most that is alive, the last hidden state included.
+        loss_peak: Most that is alive after the model returned, where the loop computes the loss.
         gradients: Gradients of trained weights that stay (head, final norm).
         held_logits: Logits that the training loop keeps until the next step's.
+        attributes: What the head keeps as long as the graph lives (``Tape.keep_attribute``).
     """
 
     forward_peak: Number
     backward_peak: Number
     gradients: Number
     held_logits: Number
-    operations: tuple[Operation, ...]
+    loss_peak: Number = 0.0
+    attributes: Number = 0.0
+    operations: tuple[Operation, ...] = ()
     at_forward_peak: tuple[tuple[str, float], ...] = ()
+    at_loss_peak: tuple[tuple[str, float], ...] = ()
     at_backward_peak: tuple[tuple[str, float], ...] = ()
 
 
@@ -81,7 +86,7 @@ def profile_head(
         walk.place = Place.OUTER
         x = norm(walk, x, final[-1])
         walk.place = Place.HEAD
-    held: list[Storage] = []
+    held: list[Tensor] = []
     # The model's forward still names the normalised hidden states while the loss is computed.
     named = x.storage
     holder = [x]
@@ -89,9 +94,15 @@ def profile_head(
     loss = _PATHS[recipe.loss.path](walk, holder, model, held)
     _record_metrics(walk, model)
     del named
+    _copy_outputs(walk, held)
     if not recipe.keeps_outputs:
         held.clear()
-    forward_peak, at_forward = meter.peak, alive_at_peak(meter)
+    forward_peak, at_forward = meter.peak, alive_at_peak(meter, meter.restarted_at)
+    loss_peak: Number = 0.0
+    at_loss: tuple[tuple[str, float], ...] = ()
+    if walk.returned is not None:
+        loss_peak, at_loss = forward_peak, at_forward
+        forward_peak, at_forward = walk.returned
     held_size = held[0].size if held else 0.0
     meter.restart_peak()
     tape.stage = Stage.BACKWARD
@@ -100,15 +111,19 @@ def profile_head(
         outputs = [loss, tape.tensor(1.0, _FP32, "loss gradient")]
         del loss
         result = tape.run_backward(outputs.pop(0), outputs.pop(0))
-        gradients = meter.current - held_size - (result.size if result is not None else 0.0)
+        left = held_size + tape.attribute_bytes + (result.size if result is not None else 0.0)
+        gradients = meter.current - left
     return HeadProfile(
         forward_peak=forward_peak,
         backward_peak=meter.peak,
         gradients=gradients,
         held_logits=held_size,
+        loss_peak=loss_peak,
+        attributes=tape.attribute_bytes,
         operations=tuple(tape.operations),
         at_forward_peak=at_forward,
-        at_backward_peak=alive_at_peak(meter),
+        at_loss_peak=at_loss,
+        at_backward_peak=alive_at_peak(meter, meter.restarted_at),
     )
 
 
@@ -127,17 +142,37 @@ def _record_metrics(walk: Walk, model: ModelArchitecture) -> None:
     )
 
 
+def _copy_outputs(walk: Walk, held: list[Tensor]) -> None:
+    """The fp32 copies that the trainer makes of the returned logits, beside what the loss keeps.
+
+    They die with the outputs, before the backward, unless the loop keeps those.
+    Source: accelerate ``utils/operations.py ConvertOutputsToFp32``.
+    """
+    copies = walk.recipe.loss.output_fp32_copies
+    if not copies or not held:
+        return
+    made = [
+        walk.tape.tensor(held[0].elements, _FP32, "logits of the outputs as float32")
+        for _ in range(copies)
+    ]
+    held[:] = [made[0]]
+
+
+def _returns(walk: Walk) -> None:
+    """The model has returned; where the loop computes the loss, a new count begins."""
+    if walk.recipe.loss.outside_model:
+        meter = walk.tape.meter
+        walk.returned = (meter.peak, alive_at_peak(meter))
+        meter.restart_peak()
+
+
 def _head_weight(model: ModelArchitecture) -> Weight:
     """The head, or the token embedding in its place where they are tied."""
-    if model.head is not None:
-        return model.head
-    return Weight(
-        name="lm_head", kind=WeightKind.LINEAR, shape=model.token_embedding.shape, bias=False
-    )
+    return model.head or head_like_embedding(model)
 
 
 def _full(
-    walk: Walk, holder: list[Tensor], model: ModelArchitecture, held: list[Storage]
+    walk: Walk, holder: list[Tensor], model: ModelArchitecture, held: list[Tensor]
 ) -> Tensor:
     """Logits, an fp32 copy, perhaps a shifted copy, then ``F.cross_entropy``.
 
@@ -151,7 +186,7 @@ def _full(
 
 
 def _upcast_logits(
-    walk: Walk, x: Tensor, model: ModelArchitecture, held: list[Storage]
+    walk: Walk, x: Tensor, model: ModelArchitecture, held: list[Tensor]
 ) -> tuple[Tensor, list[Storage]]:
     """Logits as the loss reads them, and what the model's forward still holds meanwhile."""
     settings = walk.recipe.loss
@@ -159,18 +194,24 @@ def _upcast_logits(
     del x
     if model.logit_scale:
         logits = scale(walk, logits, "logits", OperationKind.LOSS)
-    held.append(logits.storage)
+    held.append(_plain(logits))
     named: list[Storage] = []
     if settings.upcast_logits:
         if settings.holds_model_logits:
             named.append(logits.storage)
         logits = cast(walk, logits, _FP32, "logits", OperationKind.LOSS)
         if not settings.holds_model_logits:
-            held[:] = [logits.storage]
+            held[:] = [_plain(logits)]
+    _returns(walk)
     if settings.shifted_copy:
         named.append(logits.storage)
         logits = _shifted(walk, logits)
     return logits, named
+
+
+def _plain(x: Tensor) -> Tensor:
+    """The same bytes under a name that no graph hangs on."""
+    return Tensor(x.storage, x.elements, x.dtype)
 
 
 def _trained_share(walk: Walk, holder: list[Tensor]) -> Tensor:
@@ -251,7 +292,7 @@ def _fused_cross_entropy(walk: Walk, logits: Tensor) -> Tensor:
 
 
 def _fused_linear(
-    walk: Walk, holder: list[Tensor], model: ModelArchitecture, held: list[Storage]
+    walk: Walk, holder: list[Tensor], model: ModelArchitecture, held: list[Tensor]
 ) -> Tensor:
     """Head and loss in one function that makes its gradients in the forward, chunk by chunk.
 
@@ -321,7 +362,7 @@ def _chunk_rows(tokens: Number, vocab: int, hidden: int) -> Number:
 
 
 def _chunked(
-    walk: Walk, holder: list[Tensor], model: ModelArchitecture, held: list[Storage]
+    walk: Walk, holder: list[Tensor], model: ModelArchitecture, held: list[Tensor]
 ) -> Tensor:
     """Head and loss over chunks of tokens.
 
@@ -389,47 +430,108 @@ def _rows_of_chunk(walk: Walk, tokens: Number) -> Number:
     return np.minimum(tokens, rows) if isinstance(tokens, np.ndarray) else min(tokens, float(rows))
 
 
-def _kept_chunks(walk: Walk, holder: list[Tensor], head: Weight, held: list[Storage]) -> Tensor:
-    settings, tape = walk.recipe.loss, walk.tape
+def _kept_chunks(walk: Walk, holder: list[Tensor], head: Weight, held: list[Tensor]) -> Tensor:
+    """The logits of all chunks exist; each chunk has its own cross entropy.
+
+    autograd runs the losses of all chunks before it goes on to the head (nodes made later come
+    first), and what a chunk's loss kept makes room for its gradient.
+    """
+    settings = walk.recipe.loss
+    walk.chunked = True
     logits = linear(walk, _trained_share(walk, holder), head)
-    if settings.upcast_logits and settings.keeps_softmax:
-        # Lightning's precision plugin turns the model's outputs into fp32 (convert_output).
-        logits = cast(walk, logits, _FP32, "logits of all chunks", OperationKind.LOSS)
-    held.append(logits.storage)
-    elements, dtype = logits.elements, logits.dtype
-    inner = _FP32 if settings.upcast_logits or walk.recipe.autocast else dtype
-    share = _rows_of_chunk(walk, walk.tokens) / walk.tokens
-    kept_share = 1.0 if settings.keeps_softmax else share
-    kept = [tape.tensor(elements * kept_share, inner, "log-softmax of chunks")]
+    share = _share_of_chunk(walk)
+    if not settings.keeps_logits:
+        one = walk.tape.tensor(logits.elements * share, logits.dtype, "chunk of logits")
+        logits = Tensor(one.storage, logits.elements, logits.dtype, logits.node)
+        del one
+    elif settings.upcast_logits and not settings.holds_model_logits:
+        logits = _cast_chunks(walk, logits, share)
+    held.append(_plain(logits))
+    _returns(walk)
+    if settings.keeps_softmax:
+        return _softmax_chunks(walk, logits, share)
+    return _one_kernel_chunks(walk, logits, share)
+
+
+def _share_of_chunk(walk: Walk) -> Number:
+    """One chunk as a share of the micro-batch: chunks are cut along the sequence."""
+    settings = walk.recipe.loss
+    if settings.num_chunks:
+        return 1 / settings.num_chunks
+    share = (settings.chunk_tokens or 256) / walk.length
+    return np.minimum(1.0, share) if isinstance(share, np.ndarray) else min(1.0, share)
+
+
+def _cast_chunks(walk: Walk, logits: Tensor, share: Number) -> Tensor:
+    """Lightning's precision plugin turns what the model returns into fp32 (``convert_output``)."""
+    tape, source, elements = walk.tape, logits.dtype, logits.elements
+    out = tape.tensor(elements, _FP32, "logits of all chunks as float32")
+    traffic = elements * (source.num_bytes + _FP32.num_bytes)
+    launches = float(np.mean(1 / share))
+    kind = OperationKind.LOSS
+    tape.elementwise("cast", traffic, kind=kind, casting=traffic, launches=launches)
+
+    def backward(grad: Tensor) -> tuple[Tensor]:
+        passing = tape.tensor(elements * share, source, "chunk of gradient, cast")
+        del grad, passing
+        tape.elementwise("cast", traffic, kind=kind, casting=traffic, launches=launches)
+        return (tape.tensor(elements, source, "gradient of logits"),)
+
+    return tape.link(out, (logits,), (), backward)
+
+
+def _softmax_chunks(walk: Walk, logits: Tensor, share: Number) -> Tensor:
+    """``F.cross_entropy`` of each chunk: its log-softmax stays until its backward."""
+    tape, elements, dtype = walk.tape, logits.elements, logits.dtype
+    inner = _FP32 if walk.recipe.loss.upcast_logits or walk.recipe.autocast else dtype
+    launches = 4 * float(np.mean(1 / share))
+    over = [tape.tensor(elements, inner, "log-softmax of chunks").storage]
     passing = None
     if inner is not dtype:
         passing = tape.tensor(elements * share, inner, "chunk of logits as float32")
-    launches = 4 * float(np.mean(1 / share))
     traffic = elements * (2 * inner.num_bytes + (6 if inner is not dtype else 0))
     tape.elementwise("cross entropy", traffic, launches=launches, kind=OperationKind.LOSS)
     del passing
-    if not settings.keeps_softmax:
-        # The chunk's gradient is made at once and takes the place of its logits.
-        kept = [logits]
-    over = [] if settings.keeps_softmax else [logits.storage]
     loss = tape.tensor(1.0, _FP32, "loss")
-    width = inner.num_bytes
 
     def backward(grad: Tensor) -> tuple[Tensor]:
         del grad
         one = tape.tensor(elements * share, inner, "chunk of log-softmax gradient")
         two = tape.tensor(elements * share, inner, "chunk of logits' gradient")
-        pieces = over.pop() if over else tape.tensor(elements, dtype, "gradient of logits").storage
+        pieces = over.pop()
         del one, two
+        if inner is not dtype:
+            del pieces
+            at_once = elements if walk.recipe.loss.keeps_logits else elements * share
+            pieces = tape.tensor(at_once, dtype, "gradient of logits").storage
+        traffic = elements * (4 * inner.num_bytes + 2 * dtype.num_bytes)
         tape.elementwise(
-            "cross entropy",
-            elements * (4 * width + 2 * dtype.num_bytes),
-            launches=1.25 * launches,
-            kind=OperationKind.LOSS,
+            "cross entropy", traffic, launches=1.25 * launches, kind=OperationKind.LOSS
         )
         return (Tensor(pieces, elements, dtype),)
 
-    return tape.link(loss, (logits,), kept, backward)
+    return tape.link(loss, (logits,), (), backward)
+
+
+def _one_kernel_chunks(walk: Walk, logits: Tensor, share: Number) -> Tensor:
+    """A compiled cross entropy: keeps the half logits, and each gradient takes their place.
+
+    Source: torchtune 0.4 ``modules/loss/ce_chunked_output_loss.py apply_compile_strategy``.
+    """
+    tape, elements, dtype = walk.tape, logits.elements, logits.dtype
+    kind, chunks = OperationKind.LOSS, float(np.mean(1 / share))
+    tape.elementwise("cross entropy", 2 * logits.size, launches=2 * chunks, kind=kind)
+    loss = tape.tensor(1.0, _FP32, "loss")
+    over = [logits.storage]
+
+    def backward(grad: Tensor) -> tuple[Tensor]:
+        del grad
+        one = tape.tensor(elements * share, dtype, "chunk of logits' gradient")
+        tape.elementwise("cross entropy", 2 * elements * dtype.num_bytes, launches=chunks, kind=kind)
+        del one
+        return (Tensor(over.pop(), elements, dtype),)
+
+    return tape.link(loss, (logits,), (), backward)
 
 
 _PATHS = {

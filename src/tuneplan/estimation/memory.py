@@ -21,7 +21,7 @@ from tuneplan.estimation.persistent import (
     shards_of,
     step_temporary_bytes,
 )
-from tuneplan.estimation.roles import Place, role_of
+from tuneplan.estimation.roles import Place, head_of, role_of
 from tuneplan.estimation.sharding import Gathered, gathered
 from tuneplan.estimation.walking import Walked, walk_model
 from tuneplan.spec.architecture import LayerGroup, ModelArchitecture
@@ -140,7 +140,7 @@ class _Stack:
 def _base(stack: _Stack, compute_capability: float | None) -> dict[str, Number]:
     """What is there in every phase."""
     recipe, parallelism, held = stack.recipe, stack.parallelism, stack.held
-    weights, gradients, states = shards_of(parallelism)
+    weights, _, states = shards_of(parallelism)
     offload = parallelism.offload
     on_card = offload is not Offload.PARAMS
     base: dict[str, Number] = {
@@ -170,8 +170,6 @@ def _base(stack: _Stack, compute_capability: float | None) -> dict[str, Number]:
     base["token_ids"] = 3 * 8.0 * stack.tokens
     if _keeps_embeddings(stack):
         base["embeddings"] = stack.tokens * stack.model.hidden_size * recipe.hidden_dtype.num_bytes
-    if stack.accumulating:
-        base["gradients"] = _kept_gradients(stack, gradients)
     return _present(base)
 
 
@@ -197,13 +195,18 @@ def workspace_bytes(compute_capability: float | None) -> float:
     return 2.0 * (CUBLAS_WORKSPACE_HOPPER_BYTES if hopper else CUBLAS_WORKSPACE_BYTES)
 
 
-def _kept_gradients(stack: _Stack, shards: int) -> float:
-    recipe, held = stack.recipe, stack.held
+def _gradients(stack: _Stack, *, accumulated: bool) -> float:
+    """Gradients of all that is trained: between micro-batches, or as the optimizer sees them.
+
+    FSDP keeps them whole between micro-batches (``no_sync``) and scatters them in the last one.
+    """
+    recipe = stack.recipe
     if stack.parallelism.offload is Offload.PARAMS:
         return 0.0
-    if recipe.gradients_unsharded_while_accumulating:
-        return held.gradient_bytes
-    return held.gradient_bytes / shards
+    _, shards, _ = shards_of(stack.parallelism)
+    if accumulated and recipe.gradients_unsharded_while_accumulating:
+        shards = 1
+    return (stack.held.gradient_bytes + stack.gathered.frozen_gradient_bytes) / shards
 
 
 def _total(sizes: dict[str, Number]) -> Number:
@@ -238,59 +241,31 @@ class _Best:
     def add(self, kind: str, size: Number) -> None:
         """Add what every alternative of the phase has."""
         if np.any(size):
-            self.parts[kind] = size
+            self.parts[kind] = self.parts.get(kind, 0.0) + size
             self.total = self.total + size
 
 
 def _put_together(stack: _Stack, base: dict[str, Number]) -> MemoryCount:
-    recipe, head = stack.recipe, stack.head
-    _, gradient_shards, _ = shards_of(stack.parallelism)
-    forward, loss, backward, step = _Best(), _Best(), _Best(), _Best()
-    kept: Number = 0.0
-    cached: Number = 0.0
-    old = head.held_logits
-    unit = stack.gathered.unit_bytes
-    for group, profile in stack.groups:
-        others = group.count - 1
-        forward.offer(
-            {
-                "kept_activations": kept + others * profile.kept,
-                "autocast_weights": cached + others * profile.cast_weights,
-                "held_logits": old,
-                "layer_unit": unit,
-                "layer_working_set": profile.forward_peak + profile.cast_weights,
-            },
-            profile.at_forward_peak,
-        )
-        kept = kept + group.count * profile.kept
-        cached = cached + group.count * profile.cast_weights
-    loss.offer(
-        {
-            "kept_activations": kept,
-            "autocast_weights": cached,
-            "held_logits": old,
-            "loss_working_set": head.forward_peak,
-        },
-        head.at_forward_peak,
-    )
+    forward, loss, backward = _Best(), _Best(), _Best()
+    old = _of_the_step_before(stack)
+    kept = _forward_through_layers(stack, forward, old)
+    held = {**kept, **old, "loss_working_set": stack.head.forward_peak}
+    loss.offer(held, stack.head.at_forward_peak)
+    if np.any(stack.head.loss_peak):
+        held |= {"held_logits": 0.0, "loss_working_set": stack.head.loss_peak}
+        loss.offer(held, stack.head.at_loss_peak)
+    activations = kept["kept_activations"]
     backward.offer(
-        {"kept_activations": kept, "loss_working_set": head.backward_peak}, head.at_backward_peak
+        {"kept_activations": activations, "loss_working_set": stack.head.backward_peak},
+        stack.head.at_backward_peak,
     )
-    gradients = _backward_through_layers(stack, backward, kept)
-    gradients = _embedding_gradient(stack, backward, gradients)
-    if not stack.accumulating and not recipe.optimizer.in_backward:
-        step.offer(
-            {
-                "gradients": stack.held.gradient_bytes / gradient_shards,
-                "step_temporary": _step_temporary(stack),
-                "held_logits": old,
-            }
-        )
-    else:
-        step.offer({"step_temporary": _step_temporary(stack), "held_logits": old})
-    root = stack.gathered.always_bytes
+    gradients = _backward_through_layers(stack, backward, activations)
+    _embedding_gradient(stack, backward, gradients)
+    step = _step(stack)
     for best in (forward, loss, backward):
-        best.add("gathered_units", root)
+        best.add("gathered_units", stack.gathered.always_bytes)
+        if stack.accumulating:
+            best.add("gradients", _gradients(stack, accumulated=True))
     at_base = _total(base)
     phases = {
         Phase.FORWARD: forward,
@@ -308,29 +283,89 @@ def _put_together(stack: _Stack, base: dict[str, Number]) -> MemoryCount:
     )
 
 
+def _attributes(stack: _Stack) -> Number:
+    """What the graph of one micro-batch holds as attributes until it dies."""
+    total = stack.head.attributes
+    for group, profile in stack.groups:
+        total = total + group.count * profile.attributes
+    return total
+
+
+def _of_the_step_before(stack: _Stack) -> dict[str, Number]:
+    """What the training loop still names of an earlier batch while the next forward runs."""
+    if stack.recipe.longest_first:
+        return {}
+    return {
+        "held_logits": stack.head.held_logits,
+        "held_inputs": _attributes(stack) if stack.recipe.keeps_graph else 0.0,
+    }
+
+
+def _forward_through_layers(
+    stack: _Stack, forward: _Best, old: dict[str, Number]
+) -> dict[str, Number]:
+    """Offer the last layer of each group; what is kept when the last one is done."""
+    kept: dict[str, Number] = dict.fromkeys(
+        ("kept_activations", "key_values", "autocast_weights"), 0.0
+    )
+    for group, profile in stack.groups:
+        sizes = {
+            "kept_activations": profile.kept,
+            "key_values": profile.key_values,
+            "autocast_weights": profile.cast_weights,
+        }
+        others = group.count - 1
+        forward.offer(
+            {
+                **{kind: size + others * sizes[kind] for kind, size in kept.items()},
+                **old,
+                "layer_unit": stack.gathered.unit_bytes,
+                "layer_working_set": profile.forward_peak + profile.cast_weights,
+            },
+            profile.at_forward_peak,
+        )
+        kept = {kind: size + group.count * sizes[kind] for kind, size in kept.items()}
+    return kept
+
+
+def _step(stack: _Stack) -> _Best:
+    """The optimizer step: the graph and the logits of the last micro-batch may still have names."""
+    step = _Best()
+    parts: dict[str, Number] = {
+        "step_temporary": _step_temporary(stack),
+        "held_logits": stack.head.held_logits,
+        "held_inputs": _attributes(stack) if stack.recipe.keeps_graph else 0.0,
+    }
+    if not stack.recipe.optimizer.in_backward:
+        parts["gradients"] = _gradients(stack, accumulated=False)
+    step.offer(parts)
+    return step
+
+
 def _backward_through_layers(stack: _Stack, backward: _Best, kept: Number) -> Number:
     """Offer the backward of the last and the first layer of each group; the gradients so far."""
-    share = (
-        0.0
-        if stack.accumulating or stack.recipe.optimizer.in_backward
-        else (stack.gathered.gradient_share)
-    )
+    in_backward = stack.recipe.optimizer.in_backward
+    share = 0.0 if stack.accumulating or in_backward else stack.gathered.gradient_share
     logits = stack.head.held_logits
     done = stack.head.gradients * share
-    retained: Number = 0.0
+    if in_backward and head_of(stack.model, stack.recipe) is None:
+        # A tied weight steps when both of its gradients are there: the head's waits for it.
+        done = stack.head.gradients * stack.gathered.gradient_share
+    retained: Number = stack.head.attributes
     retains = stack.gathered.retains_recomputed
     for group, profile in reversed(stack.groups):
         if not np.any(profile.backward_peak):
             continue
         below = kept - group.count * profile.kept
         first = group is stack.groups[0][0]
+        lasting = profile.attributes + (profile.kept + profile.hidden if retains else 0.0)
+        frozen = 0.0 if stack.accumulating else stack.gathered.frozen_unit_gradient_bytes
         for index in {group.count - 1, 0}:
             above = group.count - 1 - index
-            left = above * (profile.kept + profile.hidden) if retains else 0.0
             backward.offer(
                 {
-                    "kept_activations": below + index * profile.kept + retained + left,
-                    "gradients": done + above * profile.gradients * share,
+                    "kept_activations": below + index * profile.kept + retained + above * lasting,
+                    "gradients": done + above * (profile.gradients + frozen) * share,
                     "held_logits": logits,
                     "layer_unit": stack.gathered.unit_backward_bytes
                     - (stack.gathered.prefetched_bytes if first and index == 0 else 0.0),
@@ -338,25 +373,23 @@ def _backward_through_layers(stack: _Stack, backward: _Best, kept: Number) -> Nu
                 },
                 profile.at_backward_peak,
             )
-        if retains:
-            retained = retained + group.count * (profile.kept + profile.hidden)
+        retained = retained + group.count * lasting
         kept = below
-        done = done + group.count * profile.gradients * share
+        done = done + group.count * (profile.gradients + frozen) * share
     return done
 
 
-def _embedding_gradient(stack: _Stack, backward: _Best, done: Number) -> Number:
+def _embedding_gradient(stack: _Stack, backward: _Best, done: Number) -> None:
     """The dense gradient of a trained token embedding; beside the head's where they are tied."""
     weight = stack.model.token_embedding
     role = role_of(weight, stack.recipe, Place.OUTER)
     if not (role.trained or role.copied):
-        return done
+        return
     dtype = stack.recipe.gradient_dtype or role.dtype
     size = float(weight.num_parameters * dtype.num_bytes)
     backward.offer(
         {"gradients": done, "held_logits": stack.head.held_logits, "embedding_gradient": size}
     )
-    return done + size * stack.gathered.gradient_share
 
 
 def _step_temporary(stack: _Stack) -> float:

@@ -24,6 +24,9 @@ class Walk:
     Attributes:
         tokens: Positions of one micro-batch on this rank (padding included).
         sequences: Independent sequences of ``length`` tokens; their product is ``tokens``.
+        chunked: Linears run over chunks of tokens: a second weight gradient stands beside the
+            first one while they are summed.
+        returned: What the meter said when the model returned, where the loss comes after.
     """
 
     tape: Tape
@@ -32,6 +35,8 @@ class Walk:
     sequences: Number
     length: Number
     place: Place = Place.LAYER
+    chunked: bool = False
+    returned: tuple[Number, tuple[tuple[str, float], ...]] | None = None
 
 
 def promote(one: DType, other: DType) -> DType:
@@ -198,6 +203,7 @@ def dense(
     out = tape.tensor(rows * out_features, operand, f"{name} output")
     tape.matmul(name, rows, out_features, in_features, operand, kind=kind)
     gradient_dtype = walk.recipe.gradient_dtype or weight_dtype
+    chunked = walk.chunked
 
     def backward(grad: Tensor) -> tuple[Tensor | None]:
         result = None
@@ -206,6 +212,9 @@ def dense(
             tape.matmul(name, rows, in_features, out_features, operand, kind=kind)
         if trained:
             tape.matmul(f"{name} weight", out_features, in_features, rows, operand, kind=kind)
+            addend = None
+            if chunked:
+                addend = tape.tensor(gradient_elements, operand, f"gradient of {name}, one chunk")
             if gradient_dtype is not operand:
                 half = tape.tensor(gradient_elements, operand, f"gradient of {name} as {operand}")
                 traffic = gradient_elements * (operand.num_bytes + gradient_dtype.num_bytes)
@@ -214,6 +223,7 @@ def dense(
                 del half
             else:
                 tape.weight_gradient(gradient_elements, gradient_dtype, name)
+            del addend
         del grad
         return (result,)
 
@@ -250,9 +260,10 @@ def _quantized_linear(walk: Walk, x: Tensor, weight: Weight) -> Tensor:
         del temporaries, grad
         return (result,)
 
-    saved = [*kept, x] if quantization.keeps_inputs else kept
-    out = tape.link(out, (x,), saved, backward)
-    del x, saved
+    if quantization.keeps_inputs:
+        tape.keep_attribute(x)
+    out = tape.link(out, (x,), kept, backward)
+    del x, kept
     return cast(walk, out, source, f"{name} output")
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tuneplan.estimation.roles import Place, Role, role_of
+from tuneplan.estimation.roles import Place, Role, head_of, role_of
 from tuneplan.spec.architecture import LayerGroup, ModelArchitecture, Weight
 from tuneplan.spec.parallelism import Parallelism
 from tuneplan.spec.recipe import (
@@ -69,8 +69,9 @@ def held_weights(model: ModelArchitecture, recipe: TrainingRecipe) -> Iterator[H
     """Every weight with its role; the last ``trained_layers`` of ``freeze`` apart."""
     for weight in (*model.embeddings, *model.outer):
         yield _held(weight, 1, recipe, Place.OUTER)
-    if model.head is not None:
-        yield _held(model.head, 1, recipe, Place.HEAD)
+    head = head_of(model, recipe)
+    if head is not None:
+        yield _held(head, 1, recipe, Place.HEAD)
     for group in model.groups:
         trained = num_trained_layers(model, recipe, group)
         yield from _held_layers(group, trained, recipe, Place.TRAINED_LAYER)

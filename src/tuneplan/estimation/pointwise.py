@@ -6,8 +6,8 @@ from tuneplan.estimation.modules import Walk, promote
 from tuneplan.estimation.operations import Number
 from tuneplan.estimation.roles import role_of
 from tuneplan.estimation.shadow import Tensor
-from tuneplan.spec.architecture import Weight
-from tuneplan.spec.recipe import DType
+from tuneplan.spec.architecture import Attention, Weight
+from tuneplan.spec.recipe import DType, Kernels
 
 _FP32 = DType.FLOAT32
 # Reads and writes of an element in LayerNorm's kernels: forward reads the input twice (moments,
@@ -219,6 +219,23 @@ def rotary(walk: Walk, x: Tensor, name: str, fraction: float = 1.0) -> Tensor:
     return tape.link(out, (x,), (), backward)
 
 
+def expand_heads(walk: Walk, x: Tensor, mixer: Attention, head_dim: int, name: str) -> Tensor:
+    """``repeat_kv``: one copy of keys or values per query head."""
+    tape, elements, dtype = walk.tape, x.elements, x.dtype
+    out = tape.tensor(
+        walk.tokens * mixer.num_attention_heads * head_dim, dtype, f"{name}, repeated"
+    )
+    traffic = x.size + out.size
+    tape.elementwise("repeat", traffic, strided=strided(dtype, traffic))
+
+    def backward(grad: Tensor) -> tuple[Tensor]:
+        del grad
+        tape.elementwise("repeat", traffic)
+        return (tape.tensor(elements, dtype, f"gradient of {name}"),)
+
+    return tape.link(out, (x,), (), backward)
+
+
 def _in_place(walk: Walk, x: Tensor, name: str) -> Tensor:
     """A kernel that overwrites its argument forward and its gradient backward."""
     tape, size = walk.tape, x.size
@@ -234,12 +251,13 @@ def _in_place(walk: Walk, x: Tensor, name: str) -> Tensor:
 def activation(walk: Walk, x: Tensor, name: str) -> Tensor:
     """An activation function: one kernel that keeps its input, or GPT-2's five-step GELU.
 
-    Source: transformers ``activations.py`` (``NewGELUActivation`` for ``gelu_new``).
+    Source: transformers ``activations.py`` (``NewGELUActivation`` for ``gelu_new``); other model
+    code calls ``F.gelu``.
     """
     tape, n, dtype = walk.tape, x.elements, x.dtype
     if tape.grad and x.node is not None:
         tape.saves()
-    stepwise = name == "gelu_new"
+    stepwise = name == "gelu_new" and walk.recipe.kernels.model_code == Kernels().model_code
     kept = [x]
     if stepwise:
         kept += [tape.tensor(n, dtype, f"{name} intermediate") for _ in range(3)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tuneplan.spec.architecture import Weight, WeightKind
+from tuneplan.spec.architecture import ModelArchitecture, Weight, WeightKind
 from tuneplan.spec.recipe import DType, Method, TrainingRecipe
 
 
@@ -34,6 +34,18 @@ class Role:
     adapted: bool = False
     quantized: bool = False
     copied: bool = False
+
+
+def head_of(model: ModelArchitecture, recipe: TrainingRecipe) -> Weight | None:
+    """The head as a weight of its own; None where it is the token embedding."""
+    if model.head is not None or not recipe.unties_head:
+        return model.head
+    return head_like_embedding(model)
+
+
+def head_like_embedding(model: ModelArchitecture) -> Weight:
+    """A linear of the token embedding's shape."""
+    return Weight(name="lm_head", kind=WeightKind.LINEAR, shape=model.token_embedding.shape)
 
 
 def role_of(weight: Weight, recipe: TrainingRecipe, place: Place) -> Role:

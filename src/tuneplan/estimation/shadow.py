@@ -31,11 +31,12 @@ _ALONE: Final = 2  # references to a storage: its one tensor and the argument of
 class Meter:
     """Bytes alive now and at most; with ``record`` also every birth and death, for explanations."""
 
-    __slots__ = ("current", "events", "peak")
+    __slots__ = ("current", "events", "peak", "restarted_at")
 
     def __init__(self, *, record: bool = False) -> None:
         self.current: Number = 0.0
         self.peak: Number = 0.0
+        self.restarted_at = 0
         self.events: list[tuple[int, float, str]] | None = [] if record else None
 
     def take(self, size: Number) -> None:
@@ -54,6 +55,7 @@ class Meter:
     def restart_peak(self) -> None:
         """Forget the peak so far."""
         self.peak = self.current
+        self.restarted_at = len(self.events) if self.events is not None else 0
 
 
 class Storage:
@@ -120,12 +122,19 @@ class Tape:
         persistent: Gradients of weights, alive until the tape dies.
         at_last_save: Number of operations and peak when something was last kept.
         accumulating: Weight gradients already exist and are added to: new ones are temporary.
+        keeps_attributes: Whether the graph outlives its backward, and with it the tensors that
+            autograd functions hold as plain attributes.
+        attributes: Those tensors: alive until the tape dies.
+        key_values: Keys and values that the model's forward collects.
     """
 
     __slots__ = (
         "accumulating",
         "at_last_save",
+        "attributes",
         "grad",
+        "keeps_attributes",
+        "key_values",
         "meter",
         "nodes",
         "operations",
@@ -141,6 +150,9 @@ class Tape:
         self.operations: list[Operation] = []
         self.persistent: list[Storage] = []
         self.accumulating = False
+        self.keeps_attributes = grad
+        self.attributes: list[Storage] = []
+        self.key_values: list[Storage] = []
         self.at_last_save: tuple[int, Number] = (0, 0.0)
 
     def tensor(self, elements: Number, dtype: DType, name: str) -> Tensor:
@@ -179,6 +191,24 @@ class Tape:
         ``_StopRecomputationError``): operations and peak up to here are remembered.
         """
         self.at_last_save = (len(self.operations), self.meter.peak)
+
+    def keep_attribute(self, tensor: Tensor) -> None:
+        """Hold a tensor as an attribute of a graph node (``ctx.tensors``), once.
+
+        Such a tensor passes by checkpointing's hooks: without reentrance that of the first forward
+        stays, with it none does.
+        """
+        storage = tensor.storage
+        if self.keeps_attributes and all(storage is not other for other in self.attributes):
+            self.attributes.append(storage)
+
+    @property
+    def attribute_bytes(self) -> Number:
+        """Bytes that stay alive as attributes of the graph."""
+        total: Number = 0.0
+        for storage in self.attributes:
+            total = total + storage.size
+        return total
 
     def weight_gradient(self, elements: Number, dtype: DType, name: str) -> None:
         """The gradient of a trained weight: kept, or added to the one that is there."""

@@ -31,6 +31,10 @@ class Gathered:
             gradients hold their inputs: PyTorch ``fsdp/_runtime_utils.py``
             ``_register_post_backward_reshard_only_hook``).
         prefetched_bytes: Part of the unit bytes that only exists while another layer follows.
+        frozen_gradient_bytes: Gradients of frozen weights that share FSDP1 flat parameters with
+            trained ones (``use_orig_params``: a flat parameter has one gradient); of one layer,
+            ``frozen_unit_gradient_bytes``. PyTorch ``FullyShardedDataParallel``, note on
+            ``use_orig_params``.
     """
 
     always_bytes: float = 0.0
@@ -40,6 +44,8 @@ class Gathered:
     step_bytes: float = 0.0
     gradient_share: float = 1.0
     prefetched_bytes: float = 0.0
+    frozen_gradient_bytes: float = 0.0
+    frozen_unit_gradient_bytes: float = 0.0
     retains_recomputed: bool = False
 
 
@@ -100,10 +106,14 @@ def gathered(
         recipe.gradient_accumulation_steps > 1
     )
     share = 1.0 if whole else 1.0 / shards
+    mixed = recipe.frozen_gradients and strategy is Strategy.FSDP
+    frozen = unit if mixed else 0.0
     return Gathered(
         always_bytes=float(outer),
         unit_bytes=2.0 * unit,
-        unit_backward_bytes=2.0 * unit + half_shard + scattered,
+        unit_backward_bytes=2.0 * unit + half_shard + scattered + frozen,
+        frozen_gradient_bytes=frozen * model.num_layers,
+        frozen_unit_gradient_bytes=frozen,
         prefetched_bytes=unit,
         gradient_share=share * gradient / (compute if recipe.upcast_under_fsdp else gradient),
         retains_recomputed=around,

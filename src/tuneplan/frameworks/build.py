@@ -182,8 +182,9 @@ def build_recipe(
     )
     attention = _attention(context, settings, stack, dtypes, ledger)
     adapter = _adapter(settings, stack, dtypes, ledger)
+    own = stack.optimizer_step if settings.optim == "adamw_torch" else None
     implementation = ledger.assume(
-        "behaviour.optimizer_step", implementation_of(settings.optim, context.software)
+        "behaviour.optimizer_step", own or implementation_of(settings.optim, context.software)
     )
     optimizer = make_optimizer(
         settings.optim,
@@ -231,6 +232,10 @@ def build_recipe(
         and settings.gradient_accumulation_steps > 1
         and stack.accumulates_unsharded,
         frozen_gradients=stack.frozen_gradients,
+        unties_head=stack.unties_head and context.architecture.head is None,
+        keeps_key_values=stack.keeps_key_values,
+        keeps_graph=stack.keeps_graph,
+        longest_first=stack.longest_first,
         trains_vision=stack.trains_vision and context.architecture.vision is not None,
         tf32=settings.precision == "tf32",
     )
@@ -321,6 +326,7 @@ def _adapter(
         dtype=dtypes.adapter,
         cast_input=cast,
         sharded=stack.adapter_sharded,
+        query_key_value=stack.query_key_value,
     )
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tuneplan.estimation.litgpt import LITGPT as MODEL_CODE
+from tuneplan.estimation.litgpt import PARTS
 from tuneplan.frameworks.context import Context, Head
 from tuneplan.frameworks.framework import Framework
 from tuneplan.frameworks.hugging_face import (
@@ -96,27 +98,41 @@ def half_word(dtype: str) -> str:
 def litgpt_stack(context: Context, settings: Settings) -> Stack:
     """Lightning quantises from fp16, head included; keys are always expanded.
 
-    The loop's ``logits`` stay bound until the next forward returns. FSDP wraps whole Blocks, so
+    The loop's ``logits`` stay bound until the next forward returns, its ``loss`` until the next
+    loss exists; the scripts of 2023 run the longest sample first. Head and embedding are two
+    weights whatever the published model ties. FSDP wraps whole Blocks, so
     frozen weights share flat parameters with adapters and get gradient memory too (PyTorch's note
     on ``use_orig_params``).
     """
     same = message("litgpt_adapter", "adapters are created in the model's dtype")
     lightning = message("dequantized_lightning", "Lightning quantises from fp16")
+    longest_first = context.software.fact("litgpt", "longest_first").value == "true"
     return Stack(
         kbit=by_rule(KbitPreparation.NONE, message("kbit_litgpt", "nothing is upcast"), _LORA),
         adapter_dtype=by_rule(settings.dtype, same, "litgpt lora.py"),
         loss=_loss(context, settings),
-        kernels=Kernels(model_code="litgpt"),
+        kernels=Kernels(model_code=MODEL_CODE),
         expand_key_value=True,
         masks_padding=False,
         adapter_cast=False,
         keeps_outputs=True,
+        keeps_graph=True,
+        longest_first=longest_first,
+        unties_head=True,
+        query_key_value=_query_key_value(context),
         frozen_gradients=settings.method.uses_adapter and settings.strategy is Strategy.FSDP,
         gathers_for_checkpointing=False,
         dequantized_dtype=by_rule(DType.FLOAT16, lightning, _LIGHTNING),
         quantizes_head=True,
         keeps_inputs=flag(context.software.fact("bitsandbytes", "keeps_inputs")),
     )
+
+
+def _query_key_value(context: Context) -> tuple[str, ...]:
+    """Which parts of its one query-key-value linear are adapted (``enable_lora``)."""
+    stated = context.stated.adapter.target_modules
+    words = ("query", "value") if stated is None or isinstance(stated, str) else stated
+    return tuple(part for part in PARTS if part in words)
 
 
 def _loss(context: Context, settings: Settings) -> Default[Loss]:

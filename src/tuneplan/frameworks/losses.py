@@ -93,13 +93,17 @@ def torchtune_loss(kind: str) -> Loss:
             ``linear`` (later: the head runs inside the chunks).
     """
     if kind == "full":
-        return Loss(path=LossPath.FULL, upcast_logits=False, shifted_copy=False)
+        return Loss(
+            path=LossPath.FULL, upcast_logits=False, shifted_copy=False, outside_model=True
+        )
     return Loss(
         path=LossPath.CHUNKED,
         upcast_logits=True,
         num_chunks=TORCHTUNE_CHUNKS,
+        holds_model_logits=True,
         keeps_logits=kind == "chunked_output",
         keeps_softmax=True,
+        outside_model=True,
     )
 
 
@@ -115,6 +119,7 @@ def litgpt_loss() -> Loss:
         chunk_tokens=LITGPT_CHUNK_TOKENS,
         keeps_logits=True,
         keeps_softmax=True,
+        outside_model=True,
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tuneplan.frameworks.ledger import Default
-from tuneplan.spec.recipe import DType, Kernels, Loss
+from tuneplan.spec.recipe import DType, Kernels, Loss, OptimizerImplementation
 
 
 class KbitPreparation(StrEnum):
@@ -41,6 +41,10 @@ class Stack:
         adapter_cast: None = as PEFT does.
         keeps_outputs: The loop holds the logits while the next forward runs.
         frozen_gradients: Frozen weights share FSDP1 flat parameters with trained ones.
+        query_key_value: Parts of a fused query-key-value projection that are adapted, each for
+            itself (``Adapter.query_key_value``).
+        unties_head, keeps_key_values, keeps_graph, longest_first: As in ``TrainingRecipe``.
+        optimizer_step: How the framework's own optimizer setting runs, where it says so.
         gathers_for_checkpointing: Checkpointing outside the FSDP unit gathers once more.
         accumulates_unsharded: Gradients stay unsharded between micro-batches under FSDP.
         fp32_norm_math: Whether norms compute in fp32 from a half input.
@@ -65,6 +69,12 @@ class Stack:
     accumulates_unsharded: bool = True
     optimizer_in_backward: bool = False
     frozen_gradients: bool = False
+    query_key_value: tuple[str, ...] = ()
+    unties_head: bool = False
+    keeps_key_values: bool = False
+    keeps_graph: bool = False
+    longest_first: bool = False
+    optimizer_step: Default[OptimizerImplementation] | None = None
     dequantized_dtype: Default[DType] | None = None
     quantizes_head: bool = False
     quantizes_experts: Default[bool] | None = None

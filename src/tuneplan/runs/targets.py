@@ -25,55 +25,6 @@ _LETTERS: Final = MappingProxyType(
         "linear_fc2": "down_proj",
     }
 )
-# What litgpt's words mean in models whose Hugging Face code names its modules otherwise
-# (litgpt/scripts/convert_lit_checkpoint.py names the pairs).
-_LITGPT_FAMILIES: Final = (
-    (
-        re.compile(r"phi-1|phi-2|phi-1_5", re.IGNORECASE),
-        {"projection": ("dense",), "mlp": ("fc1", "fc2"), "head": ("lm_head",)},
-    ),
-    (
-        re.compile(r"phi-3", re.IGNORECASE),
-        {
-            "query": ("qkv_proj",),
-            "key": ("qkv_proj",),
-            "value": ("qkv_proj",),
-            "mlp": ("gate_up_proj", "down_proj"),
-        },
-    ),
-    (
-        re.compile(r"stablelm-(base|tuned)-alpha|pythia|redpajama|dolly", re.IGNORECASE),
-        {
-            "query": ("query_key_value",),
-            "key": ("query_key_value",),
-            "value": ("query_key_value",),
-            "projection": ("dense",),
-            "mlp": ("dense_h_to_4h", "dense_4h_to_h"),
-            "head": ("embed_out",),
-        },
-    ),
-    (
-        re.compile(r"falcon", re.IGNORECASE),
-        {
-            "query": ("query_key_value",),
-            "key": ("query_key_value",),
-            "value": ("query_key_value",),
-            "projection": ("dense",),
-            "mlp": ("dense_h_to_4h", "dense_4h_to_h"),
-            "head": ("lm_head",),
-        },
-    ),
-)
-_LITGPT: Final = MappingProxyType(
-    {
-        "query": ("q_proj",),
-        "key": ("k_proj",),
-        "value": ("v_proj",),
-        "projection": ("o_proj",),
-        "mlp": _GATED,
-        "head": ("lm_head",),
-    }
-)
 # ms-swift 1.x, swift/llm/utils/model.py LoRATM: the default is the query, key and value projections
 # under the name that the model's own code gives them.
 _SWIFT_DEFAULTS: Final = (
@@ -85,7 +36,9 @@ _SWIFT_DEFAULTS: Final = (
 
 
 def target_modules(text: str, *, framework: str | None, model: str) -> str | tuple[str, ...] | None:
-    """Leaf names of the adapted linears, ``"all-linear"``, a pattern, or None for a blank cell.
+    """Names of the adapted linears, ``"all-linear"``, a pattern, or None for a blank cell.
+
+    LitGPT's words stay as they are: what they reach depends on the model.
 
     Args:
         text: The cell: ``query,value`` (litgpt), ``DEFAULT (qkv)`` (ms-swift), ``q,k,v,o``,
@@ -106,7 +59,7 @@ def target_modules(text: str, *, framework: str | None, model: str) -> str | tup
     if framework == "litgpt" and re.fullmatch(
         r"((query|key|value|projection|mlp|head)[, ]*)+", lowered
     ):
-        return _litgpt(lowered, model)
+        return _unique(re.split(r"[,\s]+", lowered))  # words that frameworks/adapters.py knows
     if re.search(r"[\[\]\\|*^$]", words):
         return words  # a pattern over module paths, as PEFT takes it
     return _leaves(re.sub(r"\([^)]*\)", "", words))
@@ -119,14 +72,6 @@ def _leaves(words: str) -> tuple[str, ...]:
         leaf = word.rsplit(".", 1)[-1]
         found += _LETTERS.get(leaf, leaf).split()
     return _unique([*found, *(_GATED if plus_mlp else ())])
-
-
-def _litgpt(lowered: str, model: str) -> tuple[str, ...]:
-    family = next((names for pattern, names in _LITGPT_FAMILIES if pattern.search(model)), {})
-    found: list[str] = []
-    for word in re.split(r"[,\s]+", lowered):
-        found += family.get(word) or _LITGPT.get(word, ())
-    return _unique(found)
 
 
 def _swift_default(model: str) -> tuple[str, ...]:

@@ -71,6 +71,8 @@ class Adapter:
             fused kernel does not).
         fp32_input: Whether the input is cast to fp32 first, whatever ``dtype`` is.
         sharded: False where the adapters stay whole on every rank although the base is sharded.
+        query_key_value: Of a fused query-key-value projection, the parts that LitGPT adapts
+            (``query``, ``key``, ``value``), each with a rank of its own; empty = all as one.
     """
 
     r: int
@@ -84,6 +86,7 @@ class Adapter:
     cast_input: bool = True
     fp32_input: bool = False
     sharded: bool = True
+    query_key_value: tuple[str, ...] = ()
 
 
 class QuantizationType(StrEnum):
@@ -224,6 +227,8 @@ class Loss:
         skips_masked: Only tokens whose label counts reach the head (the data says which share).
         fp32_gradients: The loss accumulates the gradient of the last hidden state (and of the
             head, where it is trained) in fp32 buffers during the backward.
+        outside_model: The training loop computes the loss on what the model returned, so logits
+            of the step before are gone by then.
     """
 
     path: LossPath
@@ -239,6 +244,7 @@ class Loss:
     keeps_softmax: bool = False
     skips_masked: bool = False
     fp32_gradients: bool = False
+    outside_model: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,6 +285,14 @@ class TrainingRecipe:
         frozen_gradients: Frozen weights share FSDP1 flat parameters with trained ones, so gradient
             memory of the whole flat parameter exists (unsharded while accumulating).
         tf32: fp32 products run on tensor cores in TF32.
+        unties_head: The framework's own model holds a head of its own where the published one is
+            tied (LitGPT).
+        keeps_key_values: The model's forward collects every layer's keys and values until its
+            outputs die, also while checkpointing (GPT-BigCode never turns ``use_cache`` off).
+        keeps_graph: The training loop names ``loss`` until the next one exists, so what autograd
+            functions of the step before hold as attributes is alive in the next forward.
+        longest_first: The longest batch is the first one: nothing of an earlier one stands beside
+            it.
     """
 
     framework: str
@@ -318,3 +332,7 @@ class TrainingRecipe:
     trains_vision: bool = False
     frozen_gradients: bool = False
     tf32: bool = False
+    unties_head: bool = False
+    keeps_key_values: bool = False
+    keeps_graph: bool = False
+    longest_first: bool = False
