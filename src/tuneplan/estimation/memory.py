@@ -21,7 +21,7 @@ from tuneplan.estimation.persistent import (
     shards_of,
     step_temporary_bytes,
 )
-from tuneplan.estimation.roles import Place, head_of, role_of
+from tuneplan.estimation.roles import Place, head_like_embedding, head_of, role_of
 from tuneplan.estimation.sharding import Gathered, gathered
 from tuneplan.estimation.walking import Walked, walk_model
 from tuneplan.spec.architecture import LayerGroup, ModelArchitecture
@@ -347,10 +347,7 @@ def _backward_through_layers(stack: _Stack, backward: _Best, kept: Number) -> Nu
     in_backward = stack.recipe.optimizer.in_backward
     share = 0.0 if stack.accumulating or in_backward else stack.gathered.gradient_share
     logits = stack.head.held_logits
-    done = stack.head.gradients * share
-    if in_backward and head_of(stack.model, stack.recipe) is None:
-        # A tied weight steps when both of its gradients are there: the head's waits for it.
-        done = stack.head.gradients * stack.gathered.gradient_share
+    done = _head_gradient(stack, share)
     retained: Number = stack.head.attributes
     retains = stack.gathered.retains_recomputed
     for group, profile in reversed(stack.groups):
@@ -379,6 +376,23 @@ def _backward_through_layers(stack: _Stack, backward: _Best, kept: Number) -> Nu
     return done
 
 
+def _head_gradient(stack: _Stack, share: float) -> Number:
+    """What stays of the head's gradient while the layers run backward.
+
+    A tied weight steps (``optimizer.in_backward``) when both of its gradients are there; a sharded
+    root unit is reduced when all of its gradients are.
+    """
+    model, recipe = stack.model, stack.recipe
+    waits = stack.gathered.root_gradient_bytes or recipe.optimizer.in_backward
+    head = head_of(model, recipe)
+    if not waits or (recipe.optimizer.in_backward and head is not None):
+        return stack.head.gradients * share
+    role = role_of(head or head_like_embedding(model), recipe, Place.HEAD)
+    width = (recipe.gradient_dtype or recipe.compute_dtype).num_bytes
+    elements = model.token_embedding.num_weight_elements if head is None else head.num_parameters
+    return float(elements * width) if role.trained or role.copied else 0.0
+
+
 def _embedding_gradient(stack: _Stack, backward: _Best, done: Number) -> None:
     """The dense gradient of a trained token embedding; beside the head's where they are tied."""
     weight = stack.model.token_embedding
@@ -388,7 +402,11 @@ def _embedding_gradient(stack: _Stack, backward: _Best, done: Number) -> None:
     dtype = stack.recipe.gradient_dtype or role.dtype
     size = float(weight.num_parameters * dtype.num_bytes)
     backward.offer(
-        {"gradients": done, "held_logits": stack.head.held_logits, "embedding_gradient": size}
+        {
+            "gradients": done,
+            "held_logits": stack.head.held_logits,
+            "embedding_gradient": size + stack.gathered.root_gradient_bytes,
+        }
     )
 
 

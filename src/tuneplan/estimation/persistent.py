@@ -67,11 +67,8 @@ class Persistent:
 
 def held_weights(model: ModelArchitecture, recipe: TrainingRecipe) -> Iterator[Held]:
     """Every weight with its role; the last ``trained_layers`` of ``freeze`` apart."""
-    for weight in (*model.embeddings, *model.outer):
-        yield _held(weight, 1, recipe, Place.OUTER)
-    head = head_of(model, recipe)
-    if head is not None:
-        yield _held(head, 1, recipe, Place.HEAD)
+    for weight, place in outer_weights(model, recipe):
+        yield _held(weight, 1, recipe, place)
     for group in model.groups:
         trained = num_trained_layers(model, recipe, group)
         yield from _held_layers(group, trained, recipe, Place.TRAINED_LAYER)
@@ -81,6 +78,17 @@ def held_weights(model: ModelArchitecture, recipe: TrainingRecipe) -> Iterator[H
             yield _held(weight, 1, recipe, Place.VISION)
         for group in model.vision.groups:
             yield from _held_layers(group, group.count, recipe, Place.VISION)
+
+
+def outer_weights(
+    model: ModelArchitecture, recipe: TrainingRecipe
+) -> Iterator[tuple[Weight, Place]]:
+    """Embeddings, final norm and head, where the head is a weight of its own."""
+    for weight in (*model.embeddings, *model.outer):
+        yield weight, Place.OUTER
+    head = head_of(model, recipe)
+    if head is not None:
+        yield head, Place.HEAD
 
 
 def _held_layers(

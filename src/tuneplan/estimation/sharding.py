@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tuneplan.estimation.persistent import Persistent, quantized_bytes
+from tuneplan.estimation.persistent import Persistent, outer_weights, quantized_bytes
 from tuneplan.estimation.roles import Place, role_of
 from tuneplan.spec.architecture import ModelArchitecture
 from tuneplan.spec.parallelism import Parallelism, Strategy
@@ -31,6 +31,8 @@ class Gathered:
             gradients hold their inputs: PyTorch ``fsdp/_runtime_utils.py``
             ``_register_post_backward_reshard_only_hook``).
         prefetched_bytes: Part of the unit bytes that only exists while another layer follows.
+        root_gradient_bytes: The root unit's gradients are whole until its reduction at the very end,
+            which needs them once more in one piece.
         frozen_gradient_bytes: Gradients of frozen weights that share FSDP1 flat parameters with
             trained ones (``use_orig_params``: a flat parameter has one gradient); of one layer,
             ``frozen_unit_gradient_bytes``. PyTorch ``FullyShardedDataParallel``, note on
@@ -44,6 +46,7 @@ class Gathered:
     step_bytes: float = 0.0
     gradient_share: float = 1.0
     prefetched_bytes: float = 0.0
+    root_gradient_bytes: float = 0.0
     frozen_gradient_bytes: float = 0.0
     frozen_unit_gradient_bytes: float = 0.0
     retains_recomputed: bool = False
@@ -107,17 +110,40 @@ def gathered(
     )
     share = 1.0 if whole else 1.0 / shards
     mixed = recipe.frozen_gradients and strategy is Strategy.FSDP
+    prefetched = 0.0 if _gathers_alone(recipe, strategy) else unit
     frozen = unit if mixed else 0.0
     return Gathered(
         always_bytes=float(outer),
         unit_bytes=2.0 * unit,
-        unit_backward_bytes=2.0 * unit + half_shard + scattered + frozen,
+        unit_backward_bytes=unit + prefetched + half_shard + scattered + frozen,
         frozen_gradient_bytes=frozen * model.num_layers,
         frozen_unit_gradient_bytes=frozen,
-        prefetched_bytes=unit,
+        prefetched_bytes=prefetched,
+        root_gradient_bytes=_root_gradient_bytes(model, recipe),
         gradient_share=share * gradient / (compute if recipe.upcast_under_fsdp else gradient),
         retains_recomputed=around,
     )
+
+
+def _gathers_alone(recipe: TrainingRecipe, strategy: Strategy) -> bool:
+    """Whether the backward gathers one layer at a time.
+
+    Reentrant checkpointing runs the first forward without a graph, so no unit expects a backward
+    until it is recomputed, and FSDP1 prefetches only units that do (PyTorch
+    ``fsdp/_runtime_utils.py _get_handle_to_prefetch``, ``_needs_pre_backward_unshard``).
+    """
+    checkpoints = recipe.gradient_checkpointing is not Checkpointing.NONE
+    return checkpoints and recipe.use_reentrant and strategy in (Strategy.FSDP, Strategy.HSDP)
+
+
+def _root_gradient_bytes(model: ModelArchitecture, recipe: TrainingRecipe) -> float:
+    """Gradients of trained embeddings and head, whole, as the root unit reduces them."""
+    width = (recipe.gradient_dtype or recipe.compute_dtype).num_bytes
+    total = 0.0
+    for weight, place in outer_weights(model, recipe):
+        role = role_of(weight, recipe, place)
+        total += weight.num_parameters * width * (role.trained or role.copied)
+    return total
 
 
 def largest_unit(model: ModelArchitecture, recipe: TrainingRecipe) -> tuple[float, float]:

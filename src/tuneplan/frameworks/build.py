@@ -77,12 +77,17 @@ def resolve_dtypes(
     outer = DType.FLOAT32 if kept else _outer_dtype(kbit, frozen, half)
     prepared = kbit is not KbitPreparation.NONE or kept
     norm = DType.FLOAT32 if prepared else (trainable if trained_all else frozen)
+    autocast = half is not None and engine_half is None and stack.autocast
     hidden, reason = _hidden_dtype(
-        settings, half=half, prepared=prepared, embedding=trainable if trained_all else outer
+        settings,
+        half=half,
+        prepared=prepared,
+        layer_norms=autocast and _has_layer_norms(context),
+        embedding=trainable if trained_all else outer,
     )
     return WeightDTypes(
         compute=compute,
-        autocast=half is not None and engine_half is None and stack.autocast,
+        autocast=autocast,
         frozen=frozen,
         outer=outer,
         norm=norm,
@@ -118,9 +123,24 @@ def _outer_dtype(kbit: KbitPreparation, frozen: DType, half: DType | None) -> DT
     return frozen
 
 
+def _has_layer_norms(context: Context) -> bool:
+    """Whether the layers normalise by LayerNorm (which autocast runs in fp32)."""
+    return any(weight.bias for group in context.architecture.groups for weight in group.layer.norms)
+
+
 def _hidden_dtype(
-    settings: Settings, *, half: DType | None, prepared: bool, embedding: DType
+    settings: Settings,
+    *,
+    half: DType | None,
+    prepared: bool,
+    layer_norms: bool,
+    embedding: DType,
 ) -> tuple[DType, Message]:
+    if layer_norms and settings.method is Method.QLORA:
+        return DType.FLOAT32, message(
+            "hidden_layer_norm",
+            "under autocast LayerNorm returns fp32, and bitsandbytes' linears return what they got",
+        )
     if half is not None and settings.head.deepspeed:
         return half, message("hidden_engine", "the engine computes everything in {d}", d=half)
     if half is not None and settings.head.fsdp:

@@ -25,6 +25,10 @@ from tuneplan.spec.recipe import Checkpointing, Kernels, Method
 
 _BENCHMARKS = "fms-acceleration scripts/benchmarks/defaults.yaml and scenarios.yaml"
 _PLUGINS = "fms-acceleration plugins accelerated-peft and fused-ops-and-kernels"
+_BNB = "fms-acceleration framework_plugin_bnb.py: bnb_4bit_use_double_quant"
+# Model types for which the plugin has a rule for the cross entropy alone
+# (fms_acceleration_foak/models/gpt_bigcode.py).
+_LOSS_ONLY = ("gpt_bigcode",)
 
 
 def _method(context: Context) -> Default[Method]:
@@ -53,6 +57,7 @@ def fms_defaults(context: Context, head: Head) -> Defaults:
             "flash_attention_2" if context.has_flash_attention_2 else "sdpa", script, _BENCHMARKS
         ),
         quantization_type=by_rule("nf4", script, _PLUGINS),
+        double_quant=switched_on(message("fms_double_quant", "the plugin sets it"), _BNB),
         r=whole(look_up("fms-hf-tuning", "lora_r", "")),
         lora_alpha=number(look_up("fms-hf-tuning", "lora_alpha", "")),
         lora_dropout=number(look_up("fms-hf-tuning", "lora_dropout", "")),
@@ -81,7 +86,7 @@ def fms_stack(context: Context, settings: Settings) -> Stack:
         reason = message("kbit_fms", "the plugin freezes the base and casts nothing")
         source = "fms-acceleration framework_plugin_bnb.py _prepare_model_for_kbit_training"
         stack = replace(stack, kbit=by_rule(KbitPreparation.NONE, reason, source))
-    if not measured.kernel("foak"):
+    if not measured.kernel("foak") or context.model_type in _LOSS_ONLY:
         return stack
     fused_adapter = settings.method.quantized
     return replace(

@@ -212,6 +212,15 @@ def preference_loss(context: Context, settings: Settings) -> Default[Loss]:
     return by_table(fact, loss)
 
 
+def _keeps_key_values(context: Context) -> bool:
+    """Whether the model's forward collects keys and values although it trains.
+
+    Models switch ``use_cache`` off while checkpointing; GPT-BigCode's own loop never did.
+    """
+    fact = context.software.fact("transformers", "training_cache", context.model_type)
+    return fact.value == "kept"
+
+
 def hugging_face_stack(
     context: Context,
     settings: Settings,
@@ -242,4 +251,5 @@ def hugging_face_stack(
         ),
         fp32_norm_math=norm_math.value == "fp32",
         keeps_outputs=False,
+        keeps_key_values=_keeps_key_values(context),
     )

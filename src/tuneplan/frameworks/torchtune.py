@@ -14,7 +14,7 @@ from tuneplan.frameworks.stack import KbitPreparation, Stack
 from tuneplan.frameworks.transformers import method_by_section
 from tuneplan.language import message
 from tuneplan.spec.parallelism import Strategy
-from tuneplan.spec.recipe import Checkpointing, DType, Kernels, Loss, Method
+from tuneplan.spec.recipe import Checkpointing, DType, Kernels, Loss, Method, OptimizerImplementation
 
 _CONFIGS = "torchtune recipes/configs (178 files at bd2a0fc7): the most frequent value"
 _MODULES = "torchtune modules/transformer.py and modules/attention.py 0.4.0"
@@ -95,6 +95,11 @@ def torchtune_stack(context: Context, settings: Settings) -> Stack:
         gathers_for_checkpointing=False,
         accumulates_unsharded=False,
         optimizer_in_backward=in_backward,
+        optimizer_step=by_rule(
+            OptimizerImplementation.FUSED,
+            message("torchtune_fused", "its files give AdamW `fused: True`"),
+            _CONFIGS,
+        ),
         dequantized_dtype=by_rule(
             DType.BFLOAT16, message("dequantized_nf4", "NF4Tensor expands to bf16"), "torchao"
         ),
