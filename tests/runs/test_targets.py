@@ -8,21 +8,13 @@ SEVEN = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_p
 @pytest.mark.parametrize(
     ("text", "framework", "model", "leaves"),
     [
-        ("query,value", "litgpt", "llama-2-7b", ("q_proj", "v_proj")),
-        ("query,key,value,projection,mlp,head", "litgpt", "tiny-llama", (*SEVEN, "lm_head")),
+        ("query,value", "litgpt", "llama-2-7b", ("query", "value")),
         (
             "query,key,value,projection,mlp,head",
             "litgpt",
             "microsoft/phi-2",
-            ("q_proj", "k_proj", "v_proj", "dense", "fc1", "fc2", "lm_head"),
+            ("query", "key", "value", "projection", "mlp", "head"),
         ),
-        (
-            "query,value,mlp",
-            "litgpt",
-            "Phi-3-mini-4k-instruct",
-            ("qkv_proj", "gate_up_proj", "down_proj"),
-        ),
-        ("query,value", "litgpt", "stablelm-base-alpha-3b", ("query_key_value",)),
         ("DEFAULT (qkv)", "ms-swift", "qwen-14b-chat", ("c_attn",)),
         ("DEFAULT (qkv)", "ms-swift", "chatglm3-6b", ("query_key_value",)),
         ("DEFAULT (qkv)", "ms-swift", "baichuan2-13b-chat", ("W_pack",)),

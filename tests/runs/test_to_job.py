@@ -24,7 +24,7 @@ def test_a_litgpt_row_becomes_the_job_it_was():
     assert job.model == "meta-llama/Llama-2-7b-hf"
     assert (recipe.framework, recipe.framework_version) == ("litgpt", "8641822")
     assert (recipe.objective, recipe.method) == ("sft", "qlora")
-    assert (recipe.adapter.r, recipe.adapter.target_modules) == (8, ("q_proj", "v_proj"))
+    assert (recipe.adapter.r, recipe.adapter.target_modules) == (8, ("query", "value"))
     assert (recipe.quantization.bits, recipe.quantization.type) == (4, "nf4")
     assert recipe.quantization.double_quant is False
     assert (training.dtype, training.precision) == ("bfloat16", None)

@@ -30,6 +30,7 @@ from tuneplan.spec.architecture import (
     Weight,
     WeightKind,
 )
+from tuneplan.spec.recipe import Adapter
 
 ALL_LINEAR: Final = "all-linear"
 
@@ -185,26 +186,52 @@ def resolve_target_modules(
 
 
 def adapted_modules(
-    architecture: ModelArchitecture, target_modules: Sequence[str], *, vision: bool = False
+    architecture: ModelArchitecture, adapter: Adapter, *, vision: bool = False
 ) -> tuple[LinearModule, ...]:
-    """What (resolved) names reach: linears, embeddings, a named head, and experts where PEFT does.
+    """What an adapter's (resolved) names reach.
+
+    Linears, embeddings, a head that is named (also a tied one, which is a module of its own), and
+    experts where PEFT reaches them.
 
     Raises:
         InvalidRequest: one of two names is missing whose matrices are fused.
     """
-    expert_names = _expert_names(architecture, target_modules)
-    _check_fused(architecture, expert_names)
-    plain = [name for name in target_modules if name not in expert_names]
-    stacked = set(expert_names.values())
+    plain, stacked = split_targets(architecture, adapter)
     reached = []
     for module in _modules(architecture, vision=vision):
         kind = module.weight.kind
         if kind in _MODULES and any(module.matches(name) for name in plain):
             reached.append(module)
         elif kind in (WeightKind.EXPERTS, WeightKind.ROUTER) and module.leaf in stacked:
-            fused = sum(1 for new in expert_names.values() if new == module.leaf)
-            reached.append(replace(module, rank_factor=fused))
+            reached.append(replace(module, rank_factor=stacked[module.leaf]))
+    head = architecture.head_weight
+    if architecture.head is None and head.name in plain:
+        reached.append(LinearModule(path=head.name, weight=head, count=1))
     return tuple(reached)
+
+
+def split_targets(
+    architecture: ModelArchitecture, adapter: Adapter
+) -> tuple[tuple[str, ...], dict[str, int]]:
+    """Names of modules, and the stacked parameters with the factor of their rank.
+
+    Raises:
+        InvalidRequest: one of two names is missing whose matrices are fused.
+    """
+    names = adapter.target_modules
+    if adapter.expert_targets is not None:
+        return names, dict(adapter.expert_targets)
+    expert_names = _expert_names(architecture, names)
+    _check_fused(architecture, expert_names)
+    stacked: dict[str, int] = {}
+    for parameter in expert_names.values():
+        stacked[parameter] = stacked.get(parameter, 0) + 1
+    return tuple(name for name in names if name not in expert_names), stacked
+
+
+def expert_module_names(architecture: ModelArchitecture) -> tuple[str, ...]:
+    """Names that the routed experts and their router had as modules, where PEFT still takes them."""
+    return tuple(_EXPERT_NAMES.get(architecture.model_type, ())) if _has_experts(architecture) else ()
 
 
 def feed_forward_weights(block: FeedForward | MixtureOfExperts | None) -> Iterator[Weight]:

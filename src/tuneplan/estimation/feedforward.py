@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tuneplan.estimation.expert_adapters import merged_weight, merged_weight_gradient
 from tuneplan.estimation.linears import linear
 from tuneplan.estimation.litgpt import LITGPT, halves
 from tuneplan.estimation.modules import Walk, add, split
@@ -66,7 +67,8 @@ def experts(walk: Walk, x: Tensor, block: MixtureOfExperts) -> Tensor:
     """Routed experts over grouped products, plus the shared expert.
 
     Each token is copied once per expert it visits; whatever the routing, the copies add up to
-    ``tokens x experts per token`` rows, so memory does not depend on the balance.
+    ``tokens x experts per token`` rows, so memory does not depend on the balance. Adapters on
+    the stacked weights are in ``expert_adapters``.
     Source: transformers 5.0-5.24 ``integrations/moe.py grouped_mm_experts_forward``.
     """
     tape, recipe = walk.tape, walk.recipe
@@ -74,10 +76,17 @@ def experts(walk: Walk, x: Tensor, block: MixtureOfExperts) -> Tensor:
     width = block.latent_size or elements / tokens
     rows = tokens * block.num_experts_per_tok
     stacked = [weight for weight in block.weights if weight.kind is WeightKind.EXPERTS]
-    role = role_of(stacked[0], recipe, walk.place)
-    trained, inner = role.trained, block.intermediate_size
+    roles = [(weight, role_of(weight, recipe, walk.place)) for weight in stacked]
+    adapted = [(weight, role) for weight, role in roles if role.adapted]
+    trained, inner = roles[0][1].trained or bool(adapted), block.intermediate_size
     parts = 2 if block.gated else 1
     shared = feed_forward(walk, x, block.shared) if block.shared is not None else None
+    updates, merged = [], []
+    for weight, role in adapted:
+        update, weight_with_adapter = merged_weight(walk, weight, role)
+        updates.append(update)
+        merged.append(weight_with_adapter)
+        del update, weight_with_adapter
     if tape.grad:
         tape.saves()
     scores = tape.tensor(tokens * block.num_experts, _FP32, "router probabilities")
@@ -108,8 +117,9 @@ def experts(walk: Walk, x: Tensor, block: MixtureOfExperts) -> Tensor:
     del down
     out = tape.tensor(elements, dtype, "experts' output, summed")
     tape.elementwise("combine", 4 * weighted.size + 2 * out.size, launches=6.0)
-    del weighted, scores
-    weights = [(w.name, float(w.num_parameters), role_of(w, recipe, walk.place)) for w in stacked]
+    del weighted, scores, updates
+    kept += merged
+    del merged
 
     def backward(grad: Tensor) -> tuple[Tensor]:
         spread = tape.tensor(rows * width, dtype, "gradient of experts' output")
@@ -127,8 +137,14 @@ def experts(walk: Walk, x: Tensor, block: MixtureOfExperts) -> Tensor:
         _grouped(walk, "experts up", rows, width, parts * inner, block)
         if trained:
             _grouped(walk, "experts up weight", width, parts * inner, rows, block)
-            for name, size, weight_role in weights:
-                tape.weight_gradient(size, recipe.gradient_dtype or weight_role.dtype, name)
+            for weight, role in roles:
+                if role.adapted:
+                    merged_weight_gradient(walk, weight, role)
+                elif role.trained:
+                    dtype_of_gradient = recipe.gradient_dtype or role.dtype
+                    tape.weight_gradient(
+                        float(weight.num_parameters), dtype_of_gradient, weight.name
+                    )
         del both
         result = tape.tensor(elements, dtype, "gradient of experts' input")
         tape.elementwise(

@@ -15,7 +15,7 @@ from tuneplan.estimation.linears import linear
 from tuneplan.estimation.modules import Walk, cast, scale
 from tuneplan.estimation.operations import Number, Operation, OperationKind, Stage
 from tuneplan.estimation.pointwise import norm
-from tuneplan.estimation.roles import Place, head_like_embedding, role_of
+from tuneplan.estimation.roles import Place, role_of
 from tuneplan.estimation.shadow import Meter, Storage, Tape, Tensor
 from tuneplan.spec.architecture import ModelArchitecture, Weight, WeightKind
 from tuneplan.spec.recipe import DType, LossPath, TrainingRecipe
@@ -166,14 +166,7 @@ def _returns(walk: Walk) -> None:
         meter.restart_peak()
 
 
-def _head_weight(model: ModelArchitecture) -> Weight:
-    """The head, or the token embedding in its place where they are tied."""
-    return model.head or head_like_embedding(model)
-
-
-def _full(
-    walk: Walk, holder: list[Tensor], model: ModelArchitecture, held: list[Tensor]
-) -> Tensor:
+def _full(walk: Walk, holder: list[Tensor], model: ModelArchitecture, held: list[Tensor]) -> Tensor:
     """Logits, an fp32 copy, perhaps a shifted copy, then ``F.cross_entropy``.
 
     Source: transformers ``modeling_llama.py LlamaForCausalLM.forward`` (4.31-4.45) and
@@ -190,7 +183,7 @@ def _upcast_logits(
 ) -> tuple[Tensor, list[Storage]]:
     """Logits as the loss reads them, and what the model's forward still holds meanwhile."""
     settings = walk.recipe.loss
-    logits = linear(walk, x, _head_weight(model))
+    logits = linear(walk, x, model.head_weight)
     del x
     if model.logit_scale:
         logits = scale(walk, logits, "logits", OperationKind.LOSS)
@@ -302,7 +295,7 @@ def _fused_linear(
     A100 (8,192 to 32,768 x 4,096 x 128,256) are these products and bytes within 6 %.
     """
     del held
-    tape, recipe, head = walk.tape, walk.recipe, _head_weight(model)
+    tape, recipe, head = walk.tape, walk.recipe, model.head_weight
     x = _trained_share(walk, holder)
     role = role_of(head, recipe, walk.place)
     compute = recipe.compute_dtype if recipe.autocast else x.dtype
@@ -371,7 +364,7 @@ def _chunked(
     Source: TRL 1.10 ``trainer/sft_trainer.py`` (chunked NLL), torchtune 0.4
     ``modules/loss/ce_chunked_output_loss.py``, LitGPT ``utils.py chunked_cross_entropy``.
     """
-    settings, tape, head = walk.recipe.loss, walk.tape, _head_weight(model)
+    settings, tape, head = walk.recipe.loss, walk.tape, model.head_weight
     if settings.keeps_logits or settings.keeps_softmax:
         return _kept_chunks(walk, holder, head, held)
     x = _trained_share(walk, holder)
@@ -527,7 +520,9 @@ def _one_kernel_chunks(walk: Walk, logits: Tensor, share: Number) -> Tensor:
     def backward(grad: Tensor) -> tuple[Tensor]:
         del grad
         one = tape.tensor(elements * share, dtype, "chunk of logits' gradient")
-        tape.elementwise("cross entropy", 2 * elements * dtype.num_bytes, launches=chunks, kind=kind)
+        tape.elementwise(
+            "cross entropy", 2 * elements * dtype.num_bytes, launches=chunks, kind=kind
+        )
         del one
         return (Tensor(over.pop(), elements, dtype),)
 

@@ -21,7 +21,7 @@ from tuneplan.estimation.persistent import (
     shards_of,
     step_temporary_bytes,
 )
-from tuneplan.estimation.roles import Place, head_like_embedding, head_of, role_of
+from tuneplan.estimation.roles import Place, head_of, role_of
 from tuneplan.estimation.sharding import Gathered, gathered
 from tuneplan.estimation.walking import Walked, walk_model
 from tuneplan.spec.architecture import LayerGroup, ModelArchitecture
@@ -387,10 +387,9 @@ def _head_gradient(stack: _Stack, share: float) -> Number:
     head = head_of(model, recipe)
     if not waits or (recipe.optimizer.in_backward and head is not None):
         return stack.head.gradients * share
-    role = role_of(head or head_like_embedding(model), recipe, Place.HEAD)
+    role = role_of(model.head_weight, recipe, Place.HEAD)
     width = (recipe.gradient_dtype or recipe.compute_dtype).num_bytes
-    elements = model.token_embedding.num_weight_elements if head is None else head.num_parameters
-    return float(elements * width) if role.trained or role.copied else 0.0
+    return float(model.head_weight.num_parameters * width) if role.trained or role.copied else 0.0
 
 
 def _embedding_gradient(stack: _Stack, backward: _Best, done: Number) -> None:

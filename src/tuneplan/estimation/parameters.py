@@ -106,7 +106,7 @@ def trainable_parameters(
                 )
             ]
         )
-    reached = adapted_modules(architecture, adapter.target_modules, vision=trains_vision)
+    reached = adapted_modules(architecture, adapter, vision=trains_vision)
     use_dora = adapter.use_dora or method is Method.DORA
     if use_dora and any(module.stacked for module in reached):
         raise InvalidRequest([_dora_on_experts(architecture)])

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tuneplan.estimation.roles import Place, Role, head_of, role_of
+from tuneplan.estimation.roles import Place, Role, head_of, role_of, with_expert_targets
 from tuneplan.spec.architecture import LayerGroup, ModelArchitecture, Weight
 from tuneplan.spec.parallelism import Parallelism
 from tuneplan.spec.recipe import (
@@ -113,10 +113,22 @@ def num_trained_layers(model: ModelArchitecture, recipe: TrainingRecipe, group: 
 
 def persistent(model: ModelArchitecture, recipe: TrainingRecipe) -> Persistent:
     """Add up every weight and what it brings with it."""
+    recipe = with_expert_targets(model, recipe)
     total = Persistent()
     for held in held_weights(model, recipe):
         _add_weight(total, held, recipe)
+    if head_of(model, recipe) is None:
+        _add_tied_head(total, model.head_weight, recipe)
     return total
+
+
+def _add_tied_head(total: Persistent, head: Weight, recipe: TrainingRecipe) -> None:
+    """A tied head has no weight, yet it is a module: it can be adapted or saved whole."""
+    role = role_of(head, recipe, Place.HEAD)
+    if role.copied:
+        _add_copy(total, head.num_parameters, 1, recipe)
+    if role.adapted:
+        _add_adapter(total, head, role, 1, recipe)
 
 
 def _add_weight(total: Persistent, held: Held, recipe: TrainingRecipe) -> None:
@@ -140,19 +152,22 @@ def _add_weight(total: Persistent, held: Held, recipe: TrainingRecipe) -> None:
     else:
         total.frozen_bytes += size
     if role.copied:
-        total.trained_bytes += elements * recipe.trainable_dtype.num_bytes * count
-        _add_trained(total, elements, count, recipe.trainable_dtype, recipe)
+        _add_copy(total, elements, count, recipe)
     if role.adapted:
-        _add_adapter(total, weight, count, recipe)
+        _add_adapter(total, weight, role, count, recipe)
 
 
-def _add_adapter(total: Persistent, weight: Weight, count: int, recipe: TrainingRecipe) -> None:
+def _add_copy(total: Persistent, elements: int, count: int, recipe: TrainingRecipe) -> None:
+    total.trained_bytes += elements * recipe.trainable_dtype.num_bytes * count
+    _add_trained(total, elements, count, recipe.trainable_dtype, recipe)
+
+
+def _add_adapter(
+    total: Persistent, weight: Weight, role: Role, count: int, recipe: TrainingRecipe
+) -> None:
     adapter = recipe.adapter
     assert adapter is not None  # noqa: S101 - roles promise it
-    pieces = [adapter.r * weight.in_features, adapter.r * weight.out_features]
-    if adapter.use_dora:
-        pieces.append(weight.out_features)
-    for elements in pieces:
+    for elements in role.adapter_parameters(weight, adapter):
         total.adapter_bytes += elements * adapter.dtype.num_bytes * count
         _add_trained(total, elements, count, adapter.dtype, recipe)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from tuneplan.estimation.adapters import split_targets
 from tuneplan.spec.architecture import ModelArchitecture, Weight, WeightKind
-from tuneplan.spec.recipe import DType, Method, TrainingRecipe
+from tuneplan.spec.recipe import Adapter, DType, Method, TrainingRecipe
 
 
 class Place(StrEnum):
@@ -27,6 +28,7 @@ class Role:
         dtype: As held (of the unquantised form where ``quantized``).
         adapted: A low-rank adapter stands beside it.
         copied: ``modules_to_save``: a trained copy stands beside the frozen original.
+        rank_factor: What the adapter's rank is multiplied by (2 where two matrices are one).
     """
 
     dtype: DType
@@ -34,18 +36,29 @@ class Role:
     adapted: bool = False
     quantized: bool = False
     copied: bool = False
+    rank_factor: int = 1
+
+    def adapter_parameters(self, weight: Weight, adapter: Adapter) -> tuple[int, ...]:
+        """Elements of each trained tensor of the weight's adapter: A, B and DoRA's magnitude."""
+        matrices = weight.shape[0] if weight.kind is WeightKind.EXPERTS else 1
+        rank = adapter.r * self.rank_factor * matrices
+        low_rank = (rank * weight.in_features, rank * weight.out_features)
+        return (*low_rank, weight.out_features) if adapter.use_dora else low_rank
 
 
 def head_of(model: ModelArchitecture, recipe: TrainingRecipe) -> Weight | None:
     """The head as a weight of its own; None where it is the token embedding."""
-    if model.head is not None or not recipe.unties_head:
-        return model.head
-    return head_like_embedding(model)
+    return model.head_weight if recipe.unties_head else model.head
 
 
-def head_like_embedding(model: ModelArchitecture) -> Weight:
-    """A linear of the token embedding's shape."""
-    return Weight(name="lm_head", kind=WeightKind.LINEAR, shape=model.token_embedding.shape)
+def with_expert_targets(model: ModelArchitecture, recipe: TrainingRecipe) -> TrainingRecipe:
+    """The recipe with the names of routed experts made into the parameters they reach."""
+    adapter = recipe.adapter
+    if adapter is None or adapter.expert_targets is not None:
+        return recipe
+    plain, stacked = split_targets(model, adapter)
+    named = replace(adapter, target_modules=plain, expert_targets=tuple(stacked.items()))
+    return replace(recipe, adapter=named)
 
 
 def role_of(weight: Weight, recipe: TrainingRecipe, place: Place) -> Role:
@@ -66,13 +79,9 @@ def role_of(weight: Weight, recipe: TrainingRecipe, place: Place) -> Role:
 def _frozen_role(weight: Weight, recipe: TrainingRecipe, place: Place) -> Role:
     adapter = recipe.adapter
     copied = adapter is not None and weight.leaf in adapter.modules_to_save
-    adapted = (
-        adapter is not None
-        and not copied
-        and weight.kind is WeightKind.LINEAR
-        and weight.leaf in adapter.target_modules
-        and (place is not Place.VISION or recipe.trains_vision)
-    )
+    factor = 0
+    if adapter is not None and not copied and (place is not Place.VISION or recipe.trains_vision):
+        factor = _rank_factor(weight, adapter)
     quantized = recipe.quantization is not None and _is_quantized(weight, recipe, place)
     if weight.kind is WeightKind.NORM:
         dtype = recipe.norm_dtype
@@ -80,7 +89,22 @@ def _frozen_role(weight: Weight, recipe: TrainingRecipe, place: Place) -> Role:
         dtype = recipe.outer_dtype
     else:
         dtype = recipe.frozen_dtype
-    return Role(dtype, adapted=adapted, quantized=quantized, copied=copied)
+    return Role(
+        dtype,
+        adapted=factor > 0,
+        quantized=quantized,
+        copied=copied,
+        rank_factor=max(factor, 1),
+    )
+
+
+def _rank_factor(weight: Weight, adapter: Adapter) -> int:
+    """What the rank of this weight's adapter is multiplied by; 0 without one."""
+    if weight.kind in (WeightKind.LINEAR, WeightKind.EMBEDDING):
+        return int(weight.leaf in adapter.target_modules)
+    if weight.kind in (WeightKind.EXPERTS, WeightKind.ROUTER):
+        return dict(adapter.expert_targets or ()).get(weight.leaf, 0)
+    return 0
 
 
 def _is_quantized(weight: Weight, recipe: TrainingRecipe, place: Place) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tuneplan.estimation.roles import Place, role_of, with_expert_targets
 from tuneplan.spec.architecture import Layer, LayerGroup, ModelArchitecture, Weight, WeightKind
 from tuneplan.spec.recipe import Method, TrainingRecipe
 
@@ -30,6 +31,7 @@ class Unit:
 
 def communication_units(model: ModelArchitecture, recipe: TrainingRecipe) -> tuple[Unit, ...]:
     """The model as units: one per layer (groups of equal layers together), and the root."""
+    recipe = with_expert_targets(model, recipe)
     units = [
         _layer_unit(group.layer, recipe, count=count, trained=trained, language=language)
         for group, language in _groups(model)
@@ -84,8 +86,10 @@ def _layer_unit(
     adapters = matrices = 0.0
     if recipe.adapter is not None and (language or recipe.trains_vision):
         for weight in weights:
-            if weight.leaf in recipe.adapter.target_modules and _is_linear(weight):
-                adapters += _adapter_parameters(weight, recipe.adapter.r)
+            role = role_of(weight, recipe, Place.LAYER)
+            if role.adapted:
+                pieces = role.adapter_parameters(weight, recipe.adapter)
+                adapters += sum(pieces)
                 matrices += 2
     own = sum(weight.num_parameters for weight in weights if not weight.buffer)
     return Unit(
@@ -98,11 +102,6 @@ def _layer_unit(
 
 def _is_linear(weight: Weight) -> bool:
     return weight.kind in (WeightKind.LINEAR, WeightKind.EXPERTS)
-
-
-def _adapter_parameters(weight: Weight, rank: int) -> float:
-    copies = weight.shape[0] if weight.kind is WeightKind.EXPERTS else 1
-    return float(copies * rank * (weight.in_features + weight.out_features))
 
 
 def _stored_bytes(weight: Weight, recipe: TrainingRecipe) -> float:

@@ -31,8 +31,8 @@ class Gathered:
             gradients hold their inputs: PyTorch ``fsdp/_runtime_utils.py``
             ``_register_post_backward_reshard_only_hook``).
         prefetched_bytes: Part of the unit bytes that only exists while another layer follows.
-        root_gradient_bytes: The root unit's gradients are whole until its reduction at the very end,
-            which needs them once more in one piece.
+        root_gradient_bytes: The root unit's gradients are whole until its reduction at the very
+            end, which needs them once more in one piece.
         frozen_gradient_bytes: Gradients of frozen weights that share FSDP1 flat parameters with
             trained ones (``use_orig_params``: a flat parameter has one gradient); of one layer,
             ``frozen_unit_gradient_bytes``. PyTorch ``FullyShardedDataParallel``, note on

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from tuneplan.estimation.operations import Operation, OperationKind, Stage
+from tuneplan.estimation.roles import Place, role_of, with_expert_targets
 from tuneplan.spec.architecture import (
     Attention,
     Layer,
@@ -35,6 +36,7 @@ def model_flop_per_token(
     backward. The head counts once whether tied or not; embeddings, being looked up, do not.
     Adapters count as trained parameters. Vision towers are left out (no text token visits them).
     """
+    recipe = with_expert_targets(model, recipe)
     total = 0.0
     for group in model.groups:
         active = active_matmul_parameters(group.layer)
@@ -89,17 +91,19 @@ def _adapter_parameters(layer: Layer, recipe: TrainingRecipe) -> float:
     """Adapter elements one token is multiplied with (experts: those it visits)."""
     if recipe.adapter is None:
         return 0.0
-    return sum(
-        recipe.adapter.r * (weight.in_features + weight.out_features) * _visited(weight, layer)
-        for weight in layer.weights()
-        if weight.leaf in recipe.adapter.target_modules
-        and weight.kind in (WeightKind.LINEAR, WeightKind.EXPERTS)
-    )
+    total = 0.0
+    for weight in layer.weights():
+        role = role_of(weight, recipe, Place.LAYER)
+        if role.adapted:
+            low_rank = role.adapter_parameters(weight, recipe.adapter)[:2]
+            total += sum(low_rank) * _visited(weight, layer)
+    return total
 
 
 def _visited(weight: Weight, layer: Layer) -> float:
+    """The share of the weight's matrices that one token visits."""
     if weight.kind is WeightKind.EXPERTS and isinstance(layer.feed_forward, MixtureOfExperts):
-        return float(layer.feed_forward.num_experts_per_tok)
+        return layer.feed_forward.num_experts_per_tok / layer.feed_forward.num_experts
     return 1.0
 
 

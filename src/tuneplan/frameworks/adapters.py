@@ -7,7 +7,11 @@ from collections.abc import Iterable
 from typing import Final
 
 from tuneplan.errors import InvalidRequest, Mistake, NotSupported
-from tuneplan.estimation.adapters import ALL_LINEAR, resolve_target_modules
+from tuneplan.estimation.adapters import (
+    ALL_LINEAR,
+    expert_module_names,
+    resolve_target_modules,
+)
 from tuneplan.frameworks.ledger import Ledger
 from tuneplan.language import message
 from tuneplan.spec.architecture import Attention, ModelArchitecture, Recurrence, WeightKind
@@ -84,8 +88,10 @@ def resolve_targets(
     if as_it_ran or by_framework:
         names = _matching(names, architecture) or names
     chosen = _without_experts(_unique(names), architecture, ledger, linear=experts_are_linear)
-    if experts_are_linear and ALL_LINEAR in chosen and _expert_leaves(architecture):
-        _say_experts_left_out(ledger)
+    if experts_are_linear and _expert_leaves(architecture):
+        _refuse_linear_experts(chosen, architecture)
+        if ALL_LINEAR in chosen or set(chosen) & set(expert_module_names(architecture)):
+            _say_experts_left_out(ledger)
     tied_head = architecture.head is None and _HEAD in chosen  # a module, though its weight is tied
     found: list[str] = []
     if ALL_LINEAR in chosen:
@@ -94,6 +100,8 @@ def resolve_targets(
     if named or not (found or tied_head):
         found.extend(_resolved(named or targets, architecture, ledger))
     leaves = [name.rsplit(".", 1)[-1] for name in found]
+    if experts_are_linear:
+        leaves = [leaf for leaf in leaves if leaf not in _only_experts(architecture)]
     return _unique([*leaves, *((_HEAD,) if tied_head else ())])
 
 
@@ -205,14 +213,7 @@ def _without_experts(
     if not only:
         return names
     if linear:
-        raise NotSupported(
-            message(
-                "adapters_on_experts",
-                "adapters on routed experts ({names}) have no formula yet; "
-                "all-linear adapts everything else",
-                names=", ".join(only),
-            )
-        )
+        raise _no_formula(only)
     ledger.notice(
         message(
             "stacked_experts",
@@ -223,6 +224,49 @@ def _without_experts(
         "adapter.target_modules",
     )
     return tuple(name for name in names if name not in only)
+
+
+def _no_formula(names: list[str]) -> NotSupported:
+    return NotSupported(
+        message(
+            "adapters_on_experts",
+            "adapters on routed experts ({names}) have no formula yet; "
+            "all-linear adapts everything else",
+            names=", ".join(names),
+        )
+    )
+
+
+def _only_experts(architecture: ModelArchitecture) -> set[str]:
+    """Names that only routed experts and their router had as modules."""
+    others = {
+        weight.leaf
+        for _, weight, _ in architecture.weights()
+        if weight.kind not in (WeightKind.EXPERTS, WeightKind.ROUTER)
+    }
+    return set(expert_module_names(architecture)) - others
+
+
+def _refuse_linear_experts(names: tuple[str, ...], architecture: ModelArchitecture) -> None:
+    only = [n for n in names if n.rsplit(".", 1)[-1] in _only_experts(architecture)]
+    if only:
+        raise _no_formula(only)
+
+
+def say_no_dropout(
+    architecture: ModelArchitecture, names: tuple[str, ...], dropout: float, ledger: Ledger
+) -> None:
+    """PEFT refuses dropout where it adapts a parameter (``tuners/lora/layer.py ParamWrapper``)."""
+    if dropout and set(names) & set(expert_module_names(architecture)):
+        ledger.notice(
+            message(
+                "no_dropout_on_experts",
+                "PEFT refuses lora_dropout {dropout} on stacked experts: set adapter.lora_dropout "
+                "to 0",
+                dropout=dropout,
+            ),
+            "adapter.lora_dropout",
+        )
 
 
 def _say_experts_left_out(ledger: Ledger) -> None:

@@ -347,6 +347,9 @@ def _adapter(
         cast_input=cast,
         sharded=stack.adapter_sharded,
         query_key_value=stack.query_key_value,
+        expert_targets=wanted.expert_targets
+        if stack.kernels.model_code == Kernels().model_code
+        else (),
     )
 
 

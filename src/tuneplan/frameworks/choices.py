@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from tuneplan.frameworks.adapters import resolve_saved, resolve_targets
+from tuneplan.frameworks.adapters import resolve_saved, resolve_targets, say_no_dropout
 from tuneplan.frameworks.context import Context, Head
 from tuneplan.frameworks.ledger import Default, Ledger, by_rule
 from tuneplan.frameworks.optimizers import canonical_optimizer
@@ -232,20 +232,23 @@ def _adapter(
     experts = context.software.fact("transformers", "experts").value == "linear"
     targets = ledger.take("adapter.target_modules", stated.target_modules, defaults.target_modules)
     saved = ledger.take("adapter.modules_to_save", stated.modules_to_save, defaults.modules_to_save)
+    dropout = ledger.take("adapter.lora_dropout", stated.lora_dropout, defaults.lora_dropout)
+    names = resolve_targets(
+        targets,
+        context.architecture,
+        ledger,
+        experts_are_linear=experts,
+        by_framework=stated.target_modules is None,
+        as_it_ran=bool(context.stated.facts),
+    )
+    if not experts:
+        say_no_dropout(context.architecture, names, dropout, ledger)
     return AdapterSettings(
         r=r,
         lora_alpha=ledger.take("adapter.lora_alpha", stated.lora_alpha, alpha_default),
-        lora_dropout=ledger.take(
-            "adapter.lora_dropout", stated.lora_dropout, defaults.lora_dropout
-        ),
-        target_modules=resolve_targets(
-            targets,
-            context.architecture,
-            ledger,
-            experts_are_linear=experts,
-            by_framework=stated.target_modules is None,
-            as_it_ran=bool(context.stated.facts),
-        ),
+        lora_dropout=dropout,
+        target_modules=names,
+        expert_targets=() if experts else None,
         modules_to_save=resolve_saved(saved, context.architecture, ledger),
         use_rslora=bool(stated.use_rslora),
         use_dora=head.method is Method.DORA,

@@ -93,9 +93,7 @@ def torchtune_loss(kind: str) -> Loss:
             ``linear`` (later: the head runs inside the chunks).
     """
     if kind == "full":
-        return Loss(
-            path=LossPath.FULL, upcast_logits=False, shifted_copy=False, outside_model=True
-        )
+        return Loss(path=LossPath.FULL, upcast_logits=False, shifted_copy=False, outside_model=True)
     return Loss(
         path=LossPath.CHUNKED,
         upcast_logits=True,

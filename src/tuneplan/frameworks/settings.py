@@ -76,13 +76,18 @@ class RunSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterSettings:
-    """The adapter section, resolved to leaf names of this model."""
+    """The adapter section, resolved to leaf names of this model.
+
+    Attributes:
+        expert_targets: As in ``Adapter``: None = what PEFT makes of the names, () = no experts.
+    """
 
     r: int
     lora_alpha: float
     lora_dropout: float
     target_modules: tuple[str, ...]
     modules_to_save: tuple[str, ...]
+    expert_targets: tuple[tuple[str, int], ...] | None = None
     use_rslora: bool
     use_dora: bool
 

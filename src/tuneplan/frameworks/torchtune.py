@@ -14,7 +14,14 @@ from tuneplan.frameworks.stack import KbitPreparation, Stack
 from tuneplan.frameworks.transformers import method_by_section
 from tuneplan.language import message
 from tuneplan.spec.parallelism import Strategy
-from tuneplan.spec.recipe import Checkpointing, DType, Kernels, Loss, Method, OptimizerImplementation
+from tuneplan.spec.recipe import (
+    Checkpointing,
+    DType,
+    Kernels,
+    Loss,
+    Method,
+    OptimizerImplementation,
+)
 
 _CONFIGS = "torchtune recipes/configs (178 files at bd2a0fc7): the most frequent value"
 _MODULES = "torchtune modules/transformer.py and modules/attention.py 0.4.0"

@@ -367,6 +367,13 @@ class ModelArchitecture:
         return self.embeddings[0]
 
     @property
+    def head_weight(self) -> Weight:
+        """The head, or a linear of the token embedding's shape where that is the head."""
+        if self.head is not None:
+            return self.head
+        return Weight(name="lm_head", kind=WeightKind.LINEAR, shape=self.token_embedding.shape)
+
+    @property
     def total_parameters(self) -> int:
         """All parameters, tied ones once."""
         return sum(count * weight.num_parameters for _, weight, count in self.weights())

@@ -71,6 +71,9 @@ class Adapter:
             fused kernel does not).
         fp32_input: Whether the input is cast to fp32 first, whatever ``dtype`` is.
         sharded: False where the adapters stay whole on every rank although the base is sharded.
+        expert_targets: Stacked parameters of routed experts (and their router) that are adapted,
+            each with what its rank is multiplied by; None = those that PEFT 0.21 makes of
+            ``target_modules``.
         query_key_value: Of a fused query-key-value projection, the parts that LitGPT adapts
             (``query``, ``key``, ``value``), each with a rank of its own; empty = all as one.
     """
@@ -86,6 +89,7 @@ class Adapter:
     cast_input: bool = True
     fp32_input: bool = False
     sharded: bool = True
+    expert_targets: tuple[tuple[str, int], ...] | None = None
     query_key_value: tuple[str, ...] = ()
 
 

@@ -1,0 +1,79 @@
+"""Adapters on the stacked weights of routed experts.
+
+PEFT adapts a parameter by a parametrisation: in every forward the whole update ``B A`` is made for
+all experts, and the product runs over ``W + B A``, whose gradient is as large as the weight.
+Source: peft 0.17-0.21 ``tuners/lora/layer.py ParamWrapper`` (``get_delta_weight``,
+``_LoraParameterProxy``).
+"""
+
+from __future__ import annotations
+
+from tuneplan.estimation.modules import Walk
+from tuneplan.estimation.operations import OperationKind
+from tuneplan.estimation.roles import Role
+from tuneplan.estimation.shadow import Tape, Tensor
+from tuneplan.spec.architecture import Weight
+from tuneplan.spec.recipe import Adapter, DType
+
+_KIND = OperationKind.ADAPTER
+
+
+def merged_weight(walk: Walk, weight: Weight, role: Role) -> tuple[Tensor, Tensor]:
+    """The update, which lives until the block's forward is over, and the weight with it added.
+
+    The update is made and scaled in the adapter's dtype, then cast to the weight's.
+    """
+    tape, adapter = walk.tape, _adapter(walk)
+    size, name = float(weight.num_weight_elements), weight.leaf
+    product = tape.tensor(size, adapter.dtype, f"{name} update")
+    _product(tape, weight, role, adapter)
+    scaled = tape.tensor(size, adapter.dtype, f"{name} update, scaled")
+    del product
+    update = scaled
+    if adapter.dtype is not role.dtype:
+        update = tape.tensor(size, role.dtype, f"{name} update as {role.dtype}")
+    del scaled
+    merged = tape.tensor(size, role.dtype, f"{name} with adapter")
+    tape.elementwise("merge adapter", _traffic(size, adapter, role.dtype), launches=3.0, kind=_KIND)
+    return update, merged
+
+
+def merged_weight_gradient(walk: Walk, weight: Weight, role: Role) -> None:
+    """The gradient of the whole weight, cast and scaled, then that of A and B."""
+    tape, adapter = walk.tape, _adapter(walk)
+    size, name = float(weight.num_weight_elements), weight.leaf
+    whole = tape.tensor(size, role.dtype, f"gradient of {name} with adapter")
+    wide = whole
+    if adapter.dtype is not role.dtype:
+        wide = tape.tensor(size, adapter.dtype, f"gradient of {name} update")
+    del whole
+    scaled = tape.tensor(size, adapter.dtype, f"gradient of {name} update, scaled")
+    del wide
+    tape.elementwise("merge adapter", _traffic(size, adapter, role.dtype), launches=3.0, kind=_KIND)
+    for _ in range(2):
+        _product(tape, weight, role, adapter)
+    for elements in role.adapter_parameters(weight, adapter):
+        tape.weight_gradient(float(elements), adapter.dtype, f"{name}.lora")
+    del scaled
+
+
+def _adapter(walk: Walk) -> Adapter:
+    adapter = walk.recipe.adapter
+    assert adapter is not None  # noqa: S101 - roles promise it
+    return adapter
+
+
+def _product(tape: Tape, weight: Weight, role: Role, adapter: Adapter) -> None:
+    tape.matmul(
+        f"{weight.leaf}.lora",
+        float(weight.shape[0] * weight.out_features),
+        weight.in_features,
+        adapter.r * role.rank_factor,
+        adapter.dtype,
+        kind=_KIND,
+    )
+
+
+def _traffic(size: float, adapter: Adapter, dtype: DType) -> float:
+    """Scale (read, write), cast (read, write), add (two reads, a write)."""
+    return size * (3 * adapter.dtype.num_bytes + 4 * dtype.num_bytes)
