@@ -230,8 +230,10 @@ def split_targets(
 
 
 def expert_module_names(architecture: ModelArchitecture) -> tuple[str, ...]:
-    """Names that the routed experts and their router had as modules, where PEFT still takes them."""
-    return tuple(_EXPERT_NAMES.get(architecture.model_type, ())) if _has_experts(architecture) else ()
+    """Names that routed experts and their router had as modules, where PEFT still takes them."""
+    if not _has_experts(architecture):
+        return ()
+    return tuple(_EXPERT_NAMES.get(architecture.model_type, ()))
 
 
 def feed_forward_weights(block: FeedForward | MixtureOfExperts | None) -> Iterator[Weight]:

@@ -8,6 +8,8 @@ Source: peft 0.17-0.21 ``tuners/lora/layer.py ParamWrapper`` (``get_delta_weight
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tuneplan.estimation.modules import Walk
 from tuneplan.estimation.operations import OperationKind
 from tuneplan.estimation.roles import Role
@@ -18,11 +20,32 @@ from tuneplan.spec.recipe import Adapter, DType
 _KIND = OperationKind.ADAPTER
 
 
-def merged_weight(walk: Walk, weight: Weight, role: Role) -> tuple[Tensor, Tensor]:
-    """The update, which lives until the block's forward is over, and the weight with it added.
+def merged_weights(
+    walk: Walk, roles: Sequence[tuple[Weight, Role]]
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Of each adapted weight the update, alive until the block's forward is over, and the sum."""
+    updates, merged = [], []
+    for weight, role in roles:
+        if role.adapted:
+            update, total = _merged_weight(walk, weight, role)
+            updates.append(update)
+            merged.append(total)
+            del update, total
+    return updates, merged
 
-    The update is made and scaled in the adapter's dtype, then cast to the weight's.
-    """
+
+def stacked_gradients(walk: Walk, roles: Sequence[tuple[Weight, Role]]) -> None:
+    """The gradients of stacked weights that are trained or adapted."""
+    for weight, role in roles:
+        if role.adapted:
+            _merged_weight_gradient(walk, weight, role)
+        elif role.trained:
+            dtype = walk.recipe.gradient_dtype or role.dtype
+            walk.tape.weight_gradient(float(weight.num_parameters), dtype, weight.name)
+
+
+def _merged_weight(walk: Walk, weight: Weight, role: Role) -> tuple[Tensor, Tensor]:
+    """The update is made and scaled in the adapter's dtype, then cast to the weight's and added."""
     tape, adapter = walk.tape, _adapter(walk)
     size, name = float(weight.num_weight_elements), weight.leaf
     product = tape.tensor(size, adapter.dtype, f"{name} update")
@@ -38,7 +61,7 @@ def merged_weight(walk: Walk, weight: Weight, role: Role) -> tuple[Tensor, Tenso
     return update, merged
 
 
-def merged_weight_gradient(walk: Walk, weight: Weight, role: Role) -> None:
+def _merged_weight_gradient(walk: Walk, weight: Weight, role: Role) -> None:
     """The gradient of the whole weight, cast and scaled, then that of A and B."""
     tape, adapter = walk.tape, _adapter(walk)
     size, name = float(weight.num_weight_elements), weight.leaf

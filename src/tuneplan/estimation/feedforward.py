@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuneplan.estimation.expert_adapters import merged_weight, merged_weight_gradient
+from tuneplan.estimation.expert_adapters import merged_weights, stacked_gradients
 from tuneplan.estimation.linears import linear
 from tuneplan.estimation.litgpt import LITGPT, halves
 from tuneplan.estimation.modules import Walk, add, split
@@ -77,16 +77,11 @@ def experts(walk: Walk, x: Tensor, block: MixtureOfExperts) -> Tensor:
     rows = tokens * block.num_experts_per_tok
     stacked = [weight for weight in block.weights if weight.kind is WeightKind.EXPERTS]
     roles = [(weight, role_of(weight, recipe, walk.place)) for weight in stacked]
-    adapted = [(weight, role) for weight, role in roles if role.adapted]
-    trained, inner = roles[0][1].trained or bool(adapted), block.intermediate_size
+    trained = any(role.trained or role.adapted for _, role in roles)
+    inner = block.intermediate_size
     parts = 2 if block.gated else 1
     shared = feed_forward(walk, x, block.shared) if block.shared is not None else None
-    updates, merged = [], []
-    for weight, role in adapted:
-        update, weight_with_adapter = merged_weight(walk, weight, role)
-        updates.append(update)
-        merged.append(weight_with_adapter)
-        del update, weight_with_adapter
+    updates, merged = merged_weights(walk, roles)
     if tape.grad:
         tape.saves()
     scores = tape.tensor(tokens * block.num_experts, _FP32, "router probabilities")
@@ -137,14 +132,7 @@ def experts(walk: Walk, x: Tensor, block: MixtureOfExperts) -> Tensor:
         _grouped(walk, "experts up", rows, width, parts * inner, block)
         if trained:
             _grouped(walk, "experts up weight", width, parts * inner, rows, block)
-            for weight, role in roles:
-                if role.adapted:
-                    merged_weight_gradient(walk, weight, role)
-                elif role.trained:
-                    dtype_of_gradient = recipe.gradient_dtype or role.dtype
-                    tape.weight_gradient(
-                        float(weight.num_parameters), dtype_of_gradient, weight.name
-                    )
+            stacked_gradients(walk, roles)
         del both
         result = tape.tensor(elements, dtype, "gradient of experts' input")
         tape.elementwise(

@@ -110,7 +110,7 @@ def gathered(
     )
     share = 1.0 if whole else 1.0 / shards
     mixed = recipe.frozen_gradients and strategy is Strategy.FSDP
-    prefetched = 0.0 if _gathers_alone(recipe, strategy) else unit
+    prefetched = 0.0 if _gathers_alone(recipe, parallelism) else unit
     frozen = unit if mixed else 0.0
     return Gathered(
         always_bytes=float(outer),
@@ -125,15 +125,19 @@ def gathered(
     )
 
 
-def _gathers_alone(recipe: TrainingRecipe, strategy: Strategy) -> bool:
+def _gathers_alone(recipe: TrainingRecipe, parallelism: Parallelism) -> bool:
     """Whether the backward gathers one layer at a time.
 
-    Reentrant checkpointing runs the first forward without a graph, so no unit expects a backward
-    until it is recomputed, and FSDP1 prefetches only units that do (PyTorch
+    Reentrant checkpointing around FSDP units runs their first forward without a graph, so no unit
+    expects a backward until it is recomputed, and FSDP1 prefetches only units that do (PyTorch
     ``fsdp/_runtime_utils.py _get_handle_to_prefetch``, ``_needs_pre_backward_unshard``).
     """
-    checkpoints = recipe.gradient_checkpointing is not Checkpointing.NONE
-    return checkpoints and recipe.use_reentrant and strategy in (Strategy.FSDP, Strategy.HSDP)
+    around = (
+        recipe.gradient_checkpointing is not Checkpointing.NONE
+        and recipe.use_reentrant
+        and parallelism.activation_gather
+    )
+    return around and parallelism.strategy in (Strategy.FSDP, Strategy.HSDP)
 
 
 def _root_gradient_bytes(model: ModelArchitecture, recipe: TrainingRecipe) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from tuneplan.estimation.adapters import split_targets
 from tuneplan.frameworks.attention import AttentionChoice, choose_kernel
 from tuneplan.frameworks.context import Context
 from tuneplan.frameworks.ledger import Ledger, by_rule
@@ -201,7 +202,7 @@ def build_recipe(
         ),
     )
     attention = _attention(context, settings, stack, dtypes, ledger)
-    adapter = _adapter(settings, stack, dtypes, ledger)
+    adapter = _adapter(context, settings, stack, dtypes, ledger)
     own = stack.optimizer_step if settings.optim == "adamw_torch" else None
     implementation = ledger.assume(
         "behaviour.optimizer_step", own or implementation_of(settings.optim, context.software)
@@ -318,7 +319,7 @@ def _pads(context: Context, settings: Settings) -> bool:
 
 
 def _adapter(
-    settings: Settings, stack: Stack, dtypes: WeightDTypes, ledger: Ledger
+    context: Context, settings: Settings, stack: Stack, dtypes: WeightDTypes, ledger: Ledger
 ) -> Adapter | None:
     wanted = settings.adapter
     if wanted is None:
@@ -335,7 +336,8 @@ def _adapter(
     cast = dtypes.adapter is not dtypes.hidden and not (bits_layer and dtypes.autocast)
     if stack.adapter_cast is not None:
         cast = stack.adapter_cast
-    return Adapter(
+    by_peft = stack.kernels.model_code == Kernels().model_code
+    adapter = Adapter(
         r=wanted.r,
         lora_alpha=wanted.lora_alpha,
         target_modules=wanted.target_modules,
@@ -347,10 +349,10 @@ def _adapter(
         cast_input=cast,
         sharded=stack.adapter_sharded,
         query_key_value=stack.query_key_value,
-        expert_targets=wanted.expert_targets
-        if stack.kernels.model_code == Kernels().model_code
-        else (),
+        expert_targets=wanted.expert_targets if by_peft else (),
     )
+    plain, stacked = split_targets(context.architecture, adapter)
+    return replace(adapter, target_modules=plain, expert_targets=tuple(stacked.items()))
 
 
 def _quantization(

@@ -18,6 +18,7 @@ from tuneplan.planner.evaluating import shape_of_batch
 from tuneplan.planner.sources import Sources
 from tuneplan.spec.answer import Assumption, Notice
 from tuneplan.spec.architecture import ModelArchitecture
+from tuneplan.spec.data import TokenStatistics
 from tuneplan.spec.hardware import Accelerator, Cluster
 from tuneplan.spec.parallelism import Parallelism
 from tuneplan.spec.recipe import TrainingRecipe
@@ -156,6 +157,7 @@ def resolve(
         num_nodes=cluster.num_nodes if cluster else 1,
     )
     statistics = dataset.statistics
+    found = with_trained_share(found, statistics)
     schedule = schedule_of(found)
     batch = shape_of_batch(
         statistics,
@@ -177,6 +179,17 @@ def resolve(
         assumptions=(*platform.assumptions, *dataset.assumptions, *found.assumptions),
         notices=(*platform.notices, *dataset.notices, *found.notices),
     )
+
+
+def with_trained_share(
+    found: ResolvedRecipe, statistics: TokenStatistics | None
+) -> ResolvedRecipe:
+    """The recipe with the share of tokens that reach the head, where the loss skips the others."""
+    recipe = found.recipe
+    if statistics is None or not recipe.loss.skips_masked:
+        return found
+    loss = replace(recipe.loss, trained_fraction=statistics.trained_tokens_fraction)
+    return replace(found, recipe=replace(recipe, loss=loss))
 
 
 def schedule_of(found: ResolvedRecipe) -> Schedule:

@@ -225,13 +225,14 @@ class Search:
         stated = one_micro_batch(variant.stated(self.job.recipe), sizes[0], 2)
         nodes, per_node = shape
         try:
-            return resolve_recipe(
+            found = resolve_recipe(
                 for_chip(stated, chip),
                 self.model,
                 chip,
                 world_size=nodes * per_node,
                 num_nodes=nodes,
             )
+            return with_trained_share(found, self.dataset.statistics)
         except InputError as error:
             count = len(chips) * len(sizes) * len(self.space.shapes_of(variant.strategy))
             self._refuse(error.mistakes[0].message, variant, chip, shape, count)
