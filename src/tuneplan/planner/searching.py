@@ -34,7 +34,7 @@ from tuneplan.frameworks.resolve import ResolvedRecipe, resolve_recipe
 from tuneplan.language import Message
 from tuneplan.planner.dataset import Dataset
 from tuneplan.planner.evaluating import imbalance_of, listed_operations, shape_of_batch
-from tuneplan.planner.resolving import samples_seen, schedule_of
+from tuneplan.planner.resolving import samples_seen, schedule_of, with_trained_share
 from tuneplan.planner.sources import Sources
 from tuneplan.planner.space import Space, Variant
 from tuneplan.planner.storing import checkpoint_size
