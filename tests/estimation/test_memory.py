@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
-from settings import FP32_ADAMW, LLAMA_3_8B, MISTRAL_7B, PURE_BF16_ADAMW, adapter, recipe
+from settings import FP32_ADAMW, LLAMA_3_8B, MISTRAL_7B, MIXTRAL, PURE_BF16_ADAMW, adapter, recipe
 from tuneplan.estimation.breakdown import memory_terms, peak_phase
 from tuneplan.estimation.memory import Phase, count_memory
+from tuneplan.estimation.parameters import resolve_target_modules
+from tuneplan.estimation.persistent import persistent
 from tuneplan.spec.parallelism import Parallelism, Strategy
 from tuneplan.spec.recipe import (
     Checkpointing,
@@ -151,3 +154,46 @@ def test_without_checkpointing_every_layer_keeps_its_tensors():
         > 2 * peak_gib(MISTRAL_7B, made_again, sequences=1, length=2048)
         - MISTRAL_7B.total_parameters * 2 / GIB
     )
+
+
+def test_adapters_on_stacked_experts_need_the_experts_gradient():
+    """One layer of Mixtral: 8 x 3 x 4096 x 14336 = 1.409e9 weights, each 2 bytes as B A + W.
+
+    The whole update in fp32, twice while it is scaled, stands beside them.
+    """
+    attention = recipe(adapter=adapter(r=8))
+    everything = resolve_target_modules(MIXTRAL, "all-linear")
+    experts = recipe(adapter=adapter(r=8, target_modules=everything))
+    more = peak_gib(MIXTRAL, experts, sequences=1, length=512) - peak_gib(
+        MIXTRAL, attention, sequences=1, length=512
+    )
+    states = 16 * (persistent(MIXTRAL, experts).num_trained) / GIB
+    merged = 2 * 8 * 3 * 4096 * 14336 / GIB
+    assert merged < more - states < 8 * merged
+
+
+def test_the_outputs_copy_in_float32_stands_beside_what_the_loss_kept():
+    """4 x 4,096 x 128,256 bytes = 1.96 GiB, at most; under autocast the loss itself needs more."""
+    plain = recipe(
+        adapter=adapter(), loss=Loss(path=LossPath.FUSED_CROSS_ENTROPY, upcast_logits=False)
+    )
+    copied = replace(plain, loss=replace(plain.loss, output_fp32_copies=1))
+    more = peak_gib(LLAMA_3_8B, copied, sequences=1, length=4096) - peak_gib(
+        LLAMA_3_8B, plain, sequences=1, length=4096
+    )
+    assert 0 < more <= 4 * 4096 * 128_256 / GIB
+
+
+def test_accumulated_gradients_are_whole_until_the_last_micro_batch():
+    """Mistral-7B on 2 cards: 2 bytes a parameter whole, one in the step."""
+    settings = recipe(
+        method=Method.FULL,
+        optimizer=PURE_BF16_ADAMW,
+        gradient_accumulation_steps=4,
+        gradients_unsharded_while_accumulating=True,
+    )
+    layout = Parallelism(strategy=Strategy.FSDP, data=2)
+    count = count_memory(MISTRAL_7B, settings, layout, sequences=1, length=512)
+    whole = 2 * MISTRAL_7B.total_parameters
+    assert float(count.at_phase[Phase.FORWARD]["gradients"]) == whole
+    assert float(count.at_phase[Phase.OPTIMIZER_STEP]["gradients"]) == whole / 2

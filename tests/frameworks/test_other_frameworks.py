@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from frameworks.sample_models import A100, T4, model, stated
@@ -9,6 +11,7 @@ from tuneplan.spec.recipe import (
     LossPath,
     Method,
     OptimizerFamily,
+    OptimizerImplementation,
 )
 from tuneplan.spec.stated import StatedAdapter
 
@@ -172,6 +175,21 @@ def test_litgpt_checkpoints_on_several_cards_and_holds_gradients_of_frozen_weigh
     recipe = resolve(stated("litgpt", "lora", version="0.4.0"), cards=2).recipe
     assert recipe.gradient_checkpointing is Checkpointing.FULL
     assert recipe.frozen_gradients
+
+
+def test_litgpt_adapts_parts_of_one_projection_and_holds_a_head_of_its_own():
+    recipe = resolve(stated("litgpt", "lora", version="lit-gpt 8641822")).recipe
+    assert recipe.adapter.query_key_value == ("query", "value")
+    assert recipe.longest_first  # get_batch(..., longest_seq_ix) in the first iteration
+    assert not resolve(stated("litgpt", "lora", version="0.4.0")).recipe.longest_first
+    assert not recipe.unties_head  # this model's head is a weight already
+    tied = replace(model(), head=None)
+    assert resolve(stated("litgpt", "lora"), architecture=tied).recipe.unties_head
+
+
+def test_torchtune_steps_with_the_fused_kernel():
+    recipe = resolve(stated("torchtune", "lora", optim="adamw_torch")).recipe
+    assert recipe.optimizer.implementation is OptimizerImplementation.FUSED
 
 
 def test_llm_foundry_ran_triton_attention_where_a_table_says_flash():

@@ -181,9 +181,7 @@ def resolve(
     )
 
 
-def with_trained_share(
-    found: ResolvedRecipe, statistics: TokenStatistics | None
-) -> ResolvedRecipe:
+def with_trained_share(found: ResolvedRecipe, statistics: TokenStatistics | None) -> ResolvedRecipe:
     """The recipe with the share of tokens that reach the head, where the loss skips the others."""
     recipe = found.recipe
     if statistics is None or not recipe.loss.skips_masked:
