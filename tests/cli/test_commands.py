@@ -51,7 +51,7 @@ def test_estimate_as_text_keeps_to_80_columns(capsys: pytest.CaptureFixture[str]
     assert run(["estimate", *JOB]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
-    assert any(line.startswith("Fits: head-room") for line in lines)
+    assert any(line.startswith("FITS. It needs ") for line in lines)
 
 
 @pytest.mark.parametrize(("flags", "status"), [((), 0), (("--require-fit",), 3)])

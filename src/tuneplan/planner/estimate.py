@@ -26,6 +26,8 @@ from tuneplan.planner.sources import Sources
 from tuneplan.planner.storing import checkpoint_size
 from tuneplan.spec.answer import Assumption, Estimate, Notice
 from tuneplan.spec.architecture import ModelArchitecture
+from tuneplan.spec.hardware import Accelerator
+from tuneplan.spec.recipe import AttentionKernel, TrainingRecipe
 from tuneplan.spec.stated import StatedJob
 from tuneplan.units import HOUR_S
 
@@ -47,7 +49,8 @@ class JobEstimate:
     """The whole answer for one configuration.
 
     Attributes:
-        fits_on: Without an accelerator: every card of the catalogue.
+        fits_on: Without an accelerator: every card of the catalogue that can run it, smallest
+            first.
         time: None without an accelerator.
         cost: None without an offer or without hours.
     """
@@ -161,7 +164,7 @@ def estimate_resolved(resolved: Resolved, sources: Sources) -> JobEstimate:
         cost=cost,
         energy=energy,
         storage=storage,
-        fits_on=() if resolved.cluster else _fits_on_every_card(memory, sources),
+        fits_on=() if resolved.cluster else _fits_on_every_card(resolved, memory, sources),
         assumptions=tuple(assumptions),
         notices=_once(notices),
     )
@@ -251,9 +254,13 @@ def _energy(resolved: Resolved, hours: Estimate, cost: Cost | None) -> Energy | 
     )
 
 
-def _fits_on_every_card(memory: MemoryAnswer, sources: Sources) -> tuple[tuple[str, Fit], ...]:
+def _fits_on_every_card(
+    resolved: Resolved, memory: MemoryAnswer, sources: Sources
+) -> tuple[tuple[str, Fit], ...]:
     found = []
     for accelerator in sources.accelerators.accelerators:
+        if not _can_run(accelerator, resolved.recipe):
+            continue
         ranges = memory_ranges(
             memory.ranges.peak_bytes,
             context_bytes=accelerator.context_bytes,
@@ -261,3 +268,14 @@ def _fits_on_every_card(memory: MemoryAnswer, sources: Sources) -> tuple[tuple[s
         )
         found.append((accelerator.name, fit_on(ranges.needed_bytes, accelerator.capacity_bytes)))
     return tuple(sorted(found, key=lambda pair: (pair[1].capacity_bytes, pair[0])))
+
+
+def _can_run(accelerator: Accelerator, recipe: TrainingRecipe) -> bool:
+    """Whether PyTorch's CUDA or ROCm build runs this recipe there.
+
+    Other chips have allocators of their own, which these formulas do not describe.
+    """
+    if accelerator.vendor not in ("NVIDIA", "AMD"):
+        return False
+    needs_flash = recipe.attention in (AttentionKernel.FLASH_2, AttentionKernel.FLASH_3)
+    return accelerator.supports_flash_attention_2 or not needs_flash

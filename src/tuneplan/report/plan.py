@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tuneplan.contract.answers import PlanAnswer, PlanEntry
 from tuneplan.language import say
-from tuneplan.report.estimate import ledger, verdict_text
+from tuneplan.report.ledger import ledger
 from tuneplan.report.page import Page
 from tuneplan.report.tables import (
     UNKNOWN,
@@ -24,17 +24,18 @@ from tuneplan.report.tables import (
     time_range_text,
     value_text,
 )
+from tuneplan.report.verdict import verdict_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-def plan_text(answer: PlanAnswer, page: Page) -> str:
+def plan_text(answer: PlanAnswer, page: Page, *, full: bool = False) -> str:
     """The ranking, the best entry in full, the next lever, the rejections, the ledger."""
-    return render(list(_blocks(answer)), page)
+    return render(list(_blocks(answer, page, full=full)), page)
 
 
-def _blocks(answer: PlanAnswer) -> Iterator[RenderableType]:
+def _blocks(answer: PlanAnswer, page: Page, *, full: bool) -> Iterator[RenderableType]:
     yield heading(
         say(
             "{model}: {count} plan(s), {goal} first",
@@ -65,7 +66,7 @@ def _blocks(answer: PlanAnswer) -> Iterator[RenderableType]:
             (Column(name=say("Rejected"), right=True, keep=True), Column(name=say("Because"))),
             [(f"{reason.count:,}", reason.message) for reason in answer.rejected.by_reason],
         )
-    yield from ledger(answer.assumptions, answer.warnings)
+    yield from ledger(answer.assumptions, answer.warnings, page, full=full)
 
 
 def _ranking(entries: list[PlanEntry]) -> RenderableType:
