@@ -41,9 +41,9 @@ def require_fit_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def all_option(function: Callable[..., Any]) -> Callable[..., Any]:
     """``--all``; the function gets ``full``."""
-    return click.option("--all", "full", is_flag=True, help="Show every card, term and assumption.")(
-        function
-    )
+    return click.option(
+        "--all", "full", is_flag=True, help="Show every card, term and assumption."
+    )(function)
 
 
 def anything_fits(fit: Fit | list[FitOn] | None) -> bool:

@@ -27,6 +27,7 @@ class Entry:
 
 
 COMMANDS: Final[dict[str, Entry]] = {
+    "plan": Entry("tuneplan.cli.plan", "Which chips, how many, which settings: ranked plans."),
     "estimate": Entry(
         "tuneplan.cli.estimate", "Whether one configuration fits, how fast it is, what it costs."
     ),

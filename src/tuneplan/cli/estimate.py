@@ -24,7 +24,9 @@ from tuneplan.cli.options import JobRequest, answer_options, job_options
 @all_option
 @answer_options
 @click.pass_context
-def command(ctx: click.Context, job: JobRequest, *, require_fit: bool, full: bool, as_json: bool) -> None:
+def command(
+    ctx: click.Context, job: JobRequest, *, require_fit: bool, full: bool, as_json: bool
+) -> None:
     """Whether one configuration fits, how fast it is and what it costs.
 
     JOB is a job file (YAML, JSON or TOML; - is standard input). It may be left out and given as

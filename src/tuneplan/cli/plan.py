@@ -17,7 +17,9 @@ from tuneplan.cli.options import JobRequest, answer_options, job_options
 @all_option
 @answer_options
 @click.pass_context
-def command(ctx: click.Context, job: JobRequest, *, require_fit: bool, full: bool, as_json: bool) -> None:
+def command(
+    ctx: click.Context, job: JobRequest, *, require_fit: bool, full: bool, as_json: bool
+) -> None:
     """The ranked plan: which accelerators, how many, which settings; hours and cost.
 
     JOB is a job file (YAML, JSON or TOML; - is standard input). It may be left out and given as

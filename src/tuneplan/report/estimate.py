@@ -277,8 +277,9 @@ def _offer(cost: Cost, as_of: str | None) -> Iterator[tuple[str, str]]:
     )
     days = age_days(offer.as_of, as_of)
     aged = "" if days is None else say(", {days} days ago", days=days)
-    yield say("Price seen"), say(
-        "{date}{aged} ({source})", date=offer.as_of, aged=aged, source=offer.source
+    yield (
+        say("Price seen"),
+        say("{date}{aged} ({source})", date=offer.as_of, aged=aged, source=offer.source),
     )
 
 
@@ -325,9 +326,7 @@ def _data(answer: EstimateBody) -> str:
     return say(
         "{samples} samples, {tokens} tokens",
         samples=format_count(data.num_samples),
-        tokens=format_count(tokens.likely)
-        if tokens.low == tokens.high
-        else range_text(tokens),
+        tokens=format_count(tokens.likely) if tokens.low == tokens.high else range_text(tokens),
     )
 
 

@@ -164,7 +164,8 @@ def _memory(memory: MemoryAnswer) -> Memory:
         worst_rank=0,  # in data-parallel layouts all ranks hold the same; rank 0 stands for them
         terms=term_models(memory.terms, total=int(peak.likely)),
         by_phase=[
-            PhaseMemory(phase=phase.value, size_bytes=round(size)) for phase, size in memory.by_phase
+            PhaseMemory(phase=phase.value, size_bytes=round(size))
+            for phase, size in memory.by_phase
         ],
         host_bytes=range_model(memory.host_bytes, whole=True),
     )

@@ -119,8 +119,10 @@ def _node(
     if depth >= _DEEPEST and node.children:
         yield depth + 1, "dim", say("… tuneplan explain {figure} tells more", figure=node.name)
         return
-    shown = node.children[:_MOST_CHILDREN] if len(node.children) > _MOST_CHILDREN + 1 else (
-        node.children
+    shown = (
+        node.children[:_MOST_CHILDREN]
+        if len(node.children) > _MOST_CHILDREN + 1
+        else (node.children)
     )
     for child in shown:
         yield from _node(child, depth + 1, sources, told)
@@ -181,4 +183,3 @@ def _settings_table(settings: list[ExplainedInput], page: Page) -> RenderableTyp
 def _how(one: ExplainedInput) -> str | None:
     """How to set it, where it is not the usual way."""
     return None if one.how_to_set == f"--set {one.name}=VALUE" else one.how_to_set
-

@@ -103,3 +103,28 @@ def group_label(name: str) -> str:
         "energy": say("Energy"),
         "behaviour": say("What the framework does"),
     }.get(section, say("Training"))
+
+
+def layout_label(strategy: str) -> str:
+    """A parallel layout as its library writes it."""
+    return {
+        "ddp": "DDP",
+        "zero1": "ZeRO-1",
+        "zero2": "ZeRO-2",
+        "zero3": "ZeRO-3",
+        "fsdp": "FSDP",
+        "fsdp2": "FSDP2",
+        "hsdp": "HSDP",
+        "device_map": say("layers spread over the cards"),
+        "single": say("one card"),
+    }.get(strategy, strategy)
+
+
+def goal_label(goal: str) -> str:
+    """A goal, or what a plan is the best at."""
+    return {
+        "cheapest": say("cheapest"),
+        "fastest": say("fastest"),
+        "balanced": say("balanced"),
+        "smallest": say("smallest"),
+    }.get(goal, goal)
