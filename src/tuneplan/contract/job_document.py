@@ -113,8 +113,6 @@ def _fill(values: dict[str, Any], assumption: Assumption) -> None:
         _fill_version(values, name.removeprefix("software."), str(value))
     elif name == "hardware.accelerator":
         values[name] = value  # a name that also fits other chips, made plain
-    elif name == "hardware.disk":
-        values["hardware.disk.bandwidth"] = value
     elif name in _ZERO_MEANS_BLANK and not value:
         values[name.replace("_steps", "_strategy")] = "no"
     elif name == "training.save_total_limit" and not value:

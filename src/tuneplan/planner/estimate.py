@@ -10,6 +10,7 @@ from tuneplan.catalog.regions import carbon_intensity
 from tuneplan.economics.billing import Cost, compare, cost_of
 from tuneplan.economics.energy import Energy, energy_of
 from tuneplan.economics.storage import kept_bytes
+from tuneplan.errors import NotSupported
 from tuneplan.estimation.persistent import persistent
 from tuneplan.estimation.uncertainty import Fit, fit_on, memory_ranges
 from tuneplan.language import message
@@ -21,7 +22,7 @@ from tuneplan.planner.evaluating import (
     evaluate_time,
 )
 from tuneplan.planner.offering import allowed_offers
-from tuneplan.planner.resolving import Platform, Resolved, resolve, resolve_platform
+from tuneplan.planner.resolving import Platform, Resolved, at_key, resolve, resolve_platform
 from tuneplan.planner.sources import Sources
 from tuneplan.planner.storing import checkpoint_size
 from tuneplan.spec.answer import Assumption, Estimate, Notice
@@ -77,7 +78,8 @@ def estimate_job(job: StatedJob, sources: Sources) -> JobEstimate:
     Raises:
         InputError: Everything the user can mend: unknown names, contradictions, files.
     """
-    found = sources.models.resolve(job.model, base_path=job.base_path)
+    with at_key("model"):
+        found = sources.models.resolve(job.model, base_path=job.base_path)
     platform = resolve_platform(job, sources)
     dataset = read_dataset(job)
     dataset = replace(
@@ -137,7 +139,7 @@ def estimate_resolved(resolved: Resolved, sources: Sources) -> JobEstimate:
     memory = _memory(resolved)
     assumptions, notices = list(resolved.assumptions), list(resolved.notices)
     storage = _storage(resolved)
-    time = _time(resolved, sources, storage, assumptions)
+    time = _time(resolved, sources, storage, assumptions, notices)
     if resolved.model.vision is not None:
         notices.append(Notice(message=_NO_IMAGES))
     cost = energy = None
@@ -184,23 +186,37 @@ def _once(notices: list[Notice]) -> tuple[Notice, ...]:
 
 
 def _time(
-    resolved: Resolved, sources: Sources, storage: StorageAnswer, assumptions: list[Assumption]
+    resolved: Resolved,
+    sources: Sources,
+    storage: StorageAnswer,
+    assumptions: list[Assumption],
+    notices: list[Notice],
 ) -> TimeAnswer | None:
     if resolved.cluster is None:
         return None
     curves = sources.curves(resolved.cluster.accelerator)
+    try:
+        time = evaluate_time(
+            resolved.model,
+            resolved.recipe,
+            resolved.parallelism,
+            resolved.cluster,
+            curves,
+            resolved.batch,
+            resolved.dataset.statistics,
+            resolved.schedule,
+            checkpoint_bytes=storage.checkpoint_bytes,
+        )
+    except (
+        NotSupported
+    ) as error:  # a type that the chip only emulates: memory is known all the same
+        text = message(
+            "time_unknown", "time and cost are unknown: {reason}", reason=str(error.message)
+        )
+        notices.append(Notice(message=text, path="training.precision"))
+        return None
     assumptions += curves.assumptions
-    return evaluate_time(
-        resolved.model,
-        resolved.recipe,
-        resolved.parallelism,
-        resolved.cluster,
-        curves,
-        resolved.batch,
-        resolved.dataset.statistics,
-        resolved.schedule,
-        checkpoint_bytes=storage.checkpoint_bytes,
-    )
+    return time
 
 
 def _storage(resolved: Resolved) -> StorageAnswer:

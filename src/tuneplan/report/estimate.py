@@ -253,6 +253,8 @@ def _money(answer: EstimateBody, as_of: str | None) -> Iterator[tuple[str, str]]
 def _no_cost(answer: EstimateBody) -> str:
     if answer.hardware is None:
         return say("unknown without an accelerator")
+    if answer.time is None:
+        return say("unknown: the duration is not known")
     if answer.accelerator_hours is None:
         return say("unknown without data")
     return say("unknown: no price is known, or the limits allow none")

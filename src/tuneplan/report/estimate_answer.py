@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tuneplan.contract.answers import (
     Cost,
     CostItem,
@@ -143,7 +145,7 @@ def _fit(estimate: JobEstimate) -> Fit | list[FitOn] | None:
     return [FitOn(accelerator=name, **_fit_fields(fit)) for name, fit in estimate.fits_on]
 
 
-def _fit_fields(fit: CoreFit) -> dict[str, object]:
+def _fit_fields(fit: CoreFit) -> dict[str, Any]:
     return {
         "verdict": fit.verdict.value,
         "probability_fits": fit.probability_fits,

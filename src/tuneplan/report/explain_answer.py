@@ -9,11 +9,11 @@ from typing import Any, Final
 from tuneplan.contract.answers import ExplainAnswer, ExplainedNode, header
 from tuneplan.errors import InputError, UnknownName
 from tuneplan.language import Message, message
+from tuneplan.planner.estimate import JobEstimate
 from tuneplan.report.figures.memory import MEMORY_FIGURES, term_node
 from tuneplan.report.figures.other import OTHER_FIGURES
 from tuneplan.report.figures.time import TIME_FIGURES, time_term_node
 from tuneplan.report.figures.tree import Context, Explain
-from tuneplan.planner.estimate import JobEstimate
 
 FIGURES: Final[Mapping[str, Explain]] = {**MEMORY_FIGURES, **TIME_FIGURES, **OTHER_FIGURES}
 _TERMS: Final = ("memory.terms.", "time.terms.")
@@ -98,7 +98,7 @@ def _not_computed(context: Context, figure: str) -> Message:
     if resolved.cluster is None and not figure.startswith("data."):
         template = "{figure} is unknown here: name an accelerator with --accelerator"
         return message("figure_needs_accelerator", template, figure=figure)
-    if resolved.dataset.statistics is None:
+    if resolved.dataset.statistics is None and context.estimate.time is not None:
         template = (
             "{figure} is unknown here: say what the data is, with --data FILE or data.num_samples "
             "and data.mean_tokens"

@@ -39,6 +39,7 @@ _IMPORTANT: Final = (
     "data.quantiles",
     "tokenizer",
 )
+_FEW: Final = 6  # so many are all shown
 _LEAD: Final = ("model.",)  # dimensions that were filled in for a bare size
 
 
@@ -63,9 +64,10 @@ def ledger(
         for name, group in groups.items():
             yield _table(group, page, title=name, full=True)
         return
-    shown = [one for one in assumptions if _is_important(one)]
+    few = len(assumptions) <= _FEW
+    shown = [one for one in assumptions if few or _is_important(one)]
     if shown:
-        title = say("Assumed where nothing was said (what matters most)")
+        title = say("Assumed where nothing was said")
         yield _table(shown, page, title=title, full=False)
     yield paragraph(_rest(len(assumptions), len(assumptions) - len(shown)))
 

@@ -119,7 +119,7 @@ def how_text(settings: dict[str, Any]) -> str:
 
 def _legend(entries: Sequence[PlanEntry]) -> str:
     labels = [
-        say("{rank} is the {labels}", rank=one.rank, labels=", ".join(map(goal_label, one.labels)))
+        say("{rank}: {labels}", rank=one.rank, labels=", ".join(map(goal_label, one.labels)))
         for one in entries
         if one.labels
     ]

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tuneplan.contract.parts import MoneyRange, Range
-from tuneplan.language import say
 from tuneplan.report.page import Page
 from tuneplan.units import DAY_S, GIB, HOUR_S, MINUTE_S
 
@@ -101,7 +100,7 @@ def facts(rows: Sequence[tuple[str, str]], *, title: str | None = None) -> Rende
     grid = Table.grid(padding=(0, 2))
     if title:
         grid.title, grid.title_justify, grid.title_style = title, "left", "bold"
-    grid.add_column(overflow="fold", max_width=30)
+    grid.add_column(overflow="fold", max_width=38)
     grid.add_column(overflow="fold")
     for name, text in rows:
         grid.add_row(Text(name), Text(text))

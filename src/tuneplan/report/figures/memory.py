@@ -14,8 +14,8 @@ from tuneplan.estimation.uncertainty import (
     RESERVED,
     prior_factors,
 )
-from tuneplan.report.figures.tree import Context, Explain, known
 from tuneplan.planner.evaluating import DEFAULT_CONTEXT_BYTES
+from tuneplan.report.figures.tree import Context, Explain, known
 from tuneplan.spec.answer import Basis
 
 _ROWS: Final = (

@@ -10,10 +10,10 @@ from typing import Final
 from tuneplan.contract.answers import ExplainedInput, ExplainedNode
 from tuneplan.estimation.adapters import adapted_modules
 from tuneplan.estimation.parameters import parameter_counts, saved_module_parameters
-from tuneplan.report.figures.time import TIME_FIGURES
-from tuneplan.report.figures.tree import Context, Explain, known
 from tuneplan.estimation.persistent import persistent
 from tuneplan.planner.storing import checkpoint_content
+from tuneplan.report.figures.time import TIME_FIGURES
+from tuneplan.report.figures.tree import Context, Explain, known
 from tuneplan.spec.answer import Basis
 from tuneplan.spec.recipe import Adapter, Method
 

@@ -9,8 +9,8 @@ from typing import Final
 from tuneplan.contract.answers import ExplainedInput, ExplainedNode
 from tuneplan.contract.parts import TimeTerm
 from tuneplan.estimation.utilization import model_flop_per_token
-from tuneplan.report.figures.tree import Context, Explain, known
 from tuneplan.planner.evaluating import TimeAnswer
+from tuneplan.report.figures.tree import Context, Explain, known
 from tuneplan.spec.answer import Basis, Term
 from tuneplan.spec.hardware import Cluster
 

@@ -9,8 +9,8 @@ from typing import Any, Final, TypeAlias
 
 from tuneplan.contract.answers import EstimateBody, ExplainedInput, ExplainedNode
 from tuneplan.contract.plain_json import json_value
-from tuneplan.report.estimate_answer import estimate_body
 from tuneplan.planner.estimate import JobEstimate
+from tuneplan.report.estimate_answer import estimate_body
 from tuneplan.spec.answer import Assumption, Basis
 
 _UNITS: Final = (
