@@ -19,7 +19,7 @@ from tuneplan.report.tables import (
     table,
     value_text,
 )
-from tuneplan.units import format_count, format_duration, format_gib
+from tuneplan.units import format_count, format_duration, format_gb, format_gib
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -78,6 +78,7 @@ def _size_text(size_bytes: float) -> str:
 
 _SHOWN: Final[Mapping[str, Callable[[float], str]]] = {
     "bytes": _size_text,
+    "bytes on disk": format_gb,
     "s": format_duration,
     "bytes/s": lambda rate: f"{rate / 1e9:,.0f} GB/s",
     "FLOP/s": lambda rate: f"{rate / 1e12:,.0f} TFLOP/s",

@@ -141,7 +141,7 @@ def _part_of_run(figure: str, formula: str, *settings: str) -> Explain:
         children = [_steps(context), _step(context)] if figure == "time.train_s" else []
         checkpoint = figure == "time.checkpoint_s"
         inputs = [] if not checkpoint else [
-            known("bytes of a checkpoint", context.value("storage.checkpoint_bytes"), "bytes")
+            known("bytes of a checkpoint", context.value("storage.checkpoint_bytes"), "bytes on disk")
         ]  # fmt: skip
         return context.figure(
             figure, formula, inputs=[*inputs, *context.settings(*settings)], children=children

@@ -139,4 +139,6 @@ def known(
 
 def unit_of(figure: str) -> str | None:
     """The unit that the name of a figure ends in."""
+    if figure.startswith("storage."):
+        return "bytes on disk"
     return next((unit for end, unit in _UNITS if figure.endswith(end)), None)
