@@ -139,10 +139,10 @@ def _part_of_run(figure: str, formula: str, *settings: str) -> Explain:
         if context.value(figure) is None:
             return None
         children = [_steps(context), _step(context)] if figure == "time.train_s" else []
-        checkpoint = figure == "time.checkpoint_s"
-        inputs = [] if not checkpoint else [
-            known("bytes of a checkpoint", context.value("storage.checkpoint_bytes"), "bytes on disk")
-        ]  # fmt: skip
+        inputs = []
+        if figure == "time.checkpoint_s":
+            size = context.value("storage.checkpoint_bytes")
+            inputs.append(known("bytes of a checkpoint", size, "bytes on disk"))
         return context.figure(
             figure, formula, inputs=[*inputs, *context.settings(*settings)], children=children
         )
