@@ -29,8 +29,8 @@ from tuneplan.contract.answers import (
     Storage,
     Time,
     header,
-    job_document,
 )
+from tuneplan.contract.job_document import job_document
 from tuneplan.contract.measured import (
     Alternative,
     AtMaxLength,

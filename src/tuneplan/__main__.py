@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 
 def main() -> None:
     """Run the command line and leave with its exit status."""
+    # NumPy's BLAS would start a thread a core; nothing here multiplies matrices.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from tuneplan.cli.main import run
 
     sys.exit(run(sys.argv[1:]))

@@ -51,7 +51,7 @@ def test_estimate_as_text_keeps_to_80_columns(capsys: pytest.CaptureFixture[str]
     assert run(["estimate", *JOB]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
-    assert any(line.startswith("Fits: head-room") for line in lines)
+    assert any(line.startswith("FITS. It needs ") for line in lines)
 
 
 @pytest.mark.parametrize(("flags", "status"), [((), 0), (("--require-fit",), 3)])
@@ -65,7 +65,12 @@ def test_status_3_only_where_a_fit_is_required(
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"), [("models", "Qwen2.5-7B"), ("accelerators", "T4"), ("prices", "T4")]
+    ("kind", "name"),
+    [
+        *(("models", "Qwen2.5-7B"), ("models", "7B"), ("models", "Qwen/Qwen2.5-7B-Instruct")),
+        *(("accelerators", "T4"), ("accelerators", "Apple M3 Max 64GB")),
+        *(("prices", "T4"), ("prices", "Lambda")),
+    ],
 )
 def test_catalog_lists_facts_and_shows_one(
     kind: str, name: str, capsys: pytest.CaptureFixture[str]

@@ -8,18 +8,22 @@ import jsonschema
 import numpy as np
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 import sample_answers
-from tuneplan.contract.answers import Errors, Fit, job_document
+from tuneplan.contract.answers import Errors, Fit
+from tuneplan.contract.job_document import job_document
 from tuneplan.contract.parts import (
     Range,
     assumption_model,
     money_model,
     notice_model,
     range_model,
-    term_model,
-    time_term_model,
+    term_models,
+    time_term_models,
+    whole_parts,
 )
 from tuneplan.contract.plain_json import json_value
 from tuneplan.contract.reading import load_job, load_job_text
@@ -143,8 +147,8 @@ def test_core_values_become_parts() -> None:
     assert (whole.low, whole.likely, whole.high) == (1, 2, 4)
     term = Term(kind="weights", value=10.0, formula="P x 2", inputs={"P": 5}, source="s")
     outer = Term(kind="all", value=10.0, formula="sum", parts=(term,))
-    assert term_model(outer).parts[0].size_bytes == 10
-    assert time_term_model(outer).parts[0].time_s == 10.0
+    assert term_models([outer], total=10)[0].parts[0].size_bytes == 10
+    assert time_term_models([outer])[0].parts[0].time_s == 10.0
     text = message("code", "because of {what}", what="x")
     assumption = Assumption(name="a", value=(1, 2), reason=text, source="s", how_to_set="h")
     assert assumption_model(assumption).value == [1, 2]
@@ -184,9 +188,48 @@ def test_any_value_of_ours_becomes_plain_json() -> None:
     }
 
 
-def test_a_job_in_an_answer_holds_plain_numbers_in_named_units() -> None:
-    document = job_document(load_job(FULL))
-    assert document["limits"]["deadline_s"] == 86_400
-    assert document["hardware"]["host_memory_bytes"] == 256 * 2**30
-    assert document["recipe"]["training"]["loss"] is None
-    json.dumps(document, allow_nan=False)
+def test_a_job_in_an_answer_has_every_key_and_reads_back_as_the_same_job() -> None:
+    job = load_job(FULL)
+    document = job_document(job)
+    assert document["limits"]["deadline"] == "86400.000000 s"
+    assert document["hardware"]["host_memory"] == f"{256 * 2**30} B"
+    assert document["training"]["loss"] is None
+    again = load_job(json.loads(json.dumps(document, allow_nan=False)))
+    for name in ("model", "data", "hardware", "prices", "project", "goal"):
+        assert getattr(again, name) == getattr(job, name)
+    assert again.recipe == job.recipe
+    assert again.limits == job.limits
+
+
+def test_assumptions_fill_the_blanks_of_a_job_and_nothing_else() -> None:
+    job = load_job({"model": "7B", "training": {"max_length": 512}})
+    text = message("code", "because")
+
+    def assume(name: str, value: object) -> Assumption:
+        return Assumption(name=name, value=value, reason=text, source="s", how_to_set="h")
+
+    assumptions = [
+        assume("framework", "trl"),
+        assume("software.trl", "1.16.0"),
+        assume("software.torch", "2.11.0"),
+        assume("training.max_length", 1024),
+        assume("training.gradient_checkpointing", "full"),
+        assume("training.eval_steps", 0),
+        assume("behaviour.hidden_dtype", "float32"),
+    ]
+    document = job_document(job, assumptions)
+    assert document["framework"] == "trl==1.16.0"
+    assert document["software"] == {"torch": "2.11.0"}
+    assert document["training"]["max_length"] == 512
+    assert document["training"]["gradient_checkpointing"] is True
+    assert document["training"]["eval_strategy"] == "no"
+    assert document["training"]["eval_steps"] is None
+    assert "behaviour" not in document
+
+
+@given(st.lists(st.floats(0, 1e12), min_size=1, max_size=40))
+def test_rounded_parts_sum_to_the_rounded_whole(values: list[float]) -> None:
+    total = round(sum(values))
+    parts = whole_parts(values, total)
+    assert sum(parts) == total
+    assert all(abs(part - value) <= 1 for part, value in zip(parts, values, strict=True))

@@ -62,7 +62,7 @@ def test_colours_change_nothing_but_the_colours(name: str) -> None:
 def test_an_estimate_tells_verdict_ranges_terms_and_assumptions() -> None:
     text = REPORTS["estimate"](Page(width=100))
     for piece in (
-        "Fits: head-room 56.7 GiB of 79.1 GiB",
+        "FITS. It needs 22.4 GiB of the 79.1 GiB of each card: 56.7 GiB (72%) stay free.",
         "20.2 – 22.4 – 26.9 GiB",
         "1.40 – 1.56 – 1.87 USD",
         "weights",

@@ -175,10 +175,9 @@ class ModelCatalog:
         return UnknownName(
             message(
                 "unknown_model",
-                "no model {text!r} in the catalogue; nearest: {near}. Give a catalogue name, the "
+                "no model {text!r} in the catalogue: give a catalogue name, the "
                 "path of a model folder or config.json, or a bare size such as '7B'",
                 text=text,
-                near=", ".join(near) or "none",
             ),
             name=text,
             near=near,

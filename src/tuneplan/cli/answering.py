@@ -39,6 +39,13 @@ def require_fit_option(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)
 
 
+def all_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``--all``; the function gets ``full``."""
+    return click.option(
+        "--all", "full", is_flag=True, help="Show every card, term and assumption."
+    )(function)
+
+
 def anything_fits(fit: Fit | list[FitOn] | None) -> bool:
     """Whether a verdict, or one row of the table over the cards, is no refusal."""
     rows = fit if isinstance(fit, list) else [fit] if fit is not None else []

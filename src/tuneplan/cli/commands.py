@@ -27,9 +27,11 @@ class Entry:
 
 
 COMMANDS: Final[dict[str, Entry]] = {
+    "plan": Entry("tuneplan.cli.plan", "Which chips, how many, which settings: ranked plans."),
     "estimate": Entry(
         "tuneplan.cli.estimate", "Whether one configuration fits, how fast it is, what it costs."
     ),
+    "explain": Entry("tuneplan.cli.explain", "Where one figure of the estimate comes from."),
     "data": Entry("tuneplan.cli.data", "What a data set holds, in tokens."),
     "validate": Entry("tuneplan.cli.validate", "Predictions against measured runs."),
     "catalog": Entry(

@@ -7,7 +7,7 @@ import click
 from tuneplan.cli.answering import today
 from tuneplan.cli.commands import SpokenCommand
 from tuneplan.cli.options import answer_options
-from tuneplan.cli.output import page, print_json, print_text, progress_bar
+from tuneplan.cli.output import page, print_json, print_text, progress_bar, writing
 
 
 class _DataGroup(SpokenCommand, click.Group):
@@ -22,7 +22,10 @@ def command() -> None:
 @command.command("profile", cls=SpokenCommand)
 @click.argument("files", nargs=-1, required=True)
 @click.option("--model", help="The model whose tokenizer counts.")
-@click.option("--tokenizer", help="A tokenizer file or folder, or one that is shipped.")
+@click.option(
+    "--tokenizer",
+    help="A tokenizer file or folder, a model's name, or approximate (characters per token).",
+)
 @click.option(
     "--max-length", "max_lengths", multiple=True, type=click.IntRange(min=1), help="To look at."
 )
@@ -31,6 +34,7 @@ def command() -> None:
     type=click.IntRange(min=1),
     help="Samples of a batch, for the padding figures.",
 )
+@click.option("--save", metavar="FILE", help="Keep the profile in FILE, for data.profile of a job.")
 @answer_options
 def profile(
     files: tuple[str, ...],
@@ -39,6 +43,7 @@ def profile(
     tokenizer: str | None,
     max_lengths: tuple[int, ...],
     batch_size: int | None,
+    save: str | None,
     as_json: bool,
 ) -> None:
     """Tokens, lengths, truncation and packing of FILES; bad rows are counted and located."""
@@ -56,6 +61,11 @@ def profile(
             per_device_train_batch_size=batch_size,
             progress=progress,
         )
+    if save is not None:
+        from tuneplan.tokens.saving import save_profile
+
+        with writing(save):
+            save_profile(found, save)
     if as_json:
         head = header("data profile", as_of=today().isoformat())
         print_json(DataProfileAnswer(**head, **profile_answer(found)).model_dump(mode="json"))

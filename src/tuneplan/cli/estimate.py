@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 
-from tuneplan.cli.answering import NOTHING_FITS, anything_fits, require_fit_option, show, today
+from tuneplan.cli.answering import (
+    NOTHING_FITS,
+    all_option,
+    anything_fits,
+    require_fit_option,
+    show,
+    today,
+)
 from tuneplan.cli.commands import SpokenCommand
 from tuneplan.cli.options import JobRequest, answer_options, job_options
 
@@ -12,9 +21,12 @@ from tuneplan.cli.options import JobRequest, answer_options, job_options
 @click.command("estimate", cls=SpokenCommand)
 @job_options
 @require_fit_option
+@all_option
 @answer_options
 @click.pass_context
-def command(ctx: click.Context, job: JobRequest, *, require_fit: bool, as_json: bool) -> None:
+def command(
+    ctx: click.Context, job: JobRequest, *, require_fit: bool, full: bool, as_json: bool
+) -> None:
     """Whether one configuration fits, how fast it is and what it costs.
 
     JOB is a job file (YAML, JSON or TOML; - is standard input). It may be left out and given as
@@ -28,6 +40,6 @@ def command(ctx: click.Context, job: JobRequest, *, require_fit: bool, as_json: 
     stated, day = job.read(), today()
     estimate = estimate_job(stated, sources_for(stated, today=day))
     answer = estimate_answer(estimate, as_of=day.isoformat())
-    show(answer, estimate_text, as_json=as_json)
+    show(answer, partial(estimate_text, full=full), as_json=as_json)
     if require_fit and not anything_fits(answer.fit):
         ctx.exit(NOTHING_FITS)

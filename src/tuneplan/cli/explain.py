@@ -22,15 +22,17 @@ def command(job: JobRequest, *, figure: str | None, as_json: bool) -> None:
     FIGURE is a path in the answer, such as memory.peak_bytes or time.step_s. JOB may be left out
     and given as flags: tuneplan explain time.step_s --model 7B.
     """
-    from tuneplan.planner.explain import explain_figure
+    from tuneplan.planner.estimate import estimate_job
     from tuneplan.planner.sources import sources_for
     from tuneplan.report.explain import explain_text
-    from tuneplan.report.explain_answer import explain_answer
+    from tuneplan.report.explain_answer import check_figure, explain_answer
 
     if figure is None:  # one word is the figure, not the job
         figure, job = job.source, replace(job, source=None)
     if figure is None:
         raise click.UsageError(say("name a FIGURE, such as memory.peak_bytes"))
+    check_figure(figure)
     stated, day = job.read(), today()
-    explained = explain_figure(stated, figure, sources_for(stated, today=day))
-    show(explain_answer(explained, as_of=day.isoformat()), explain_text, as_json=as_json)
+    estimate = estimate_job(stated, sources_for(stated, today=day))
+    answer = explain_answer(estimate, figure, as_of=day.isoformat())
+    show(answer, explain_text, as_json=as_json)

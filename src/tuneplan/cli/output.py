@@ -48,14 +48,15 @@ def console() -> Iterator[Console]:
     )
 
 
-def write_file(name: str, text: str) -> None:
-    """Write a file that the user asked for.
+@contextmanager
+def writing(name: str) -> Iterator[None]:
+    """Within the block a file is written that the user asked for.
 
     Raises:
         UnreadableFile: It cannot be written.
     """
     try:
-        Path(name).write_text(text, encoding="utf-8")
+        yield
     except OSError as error:
         text_of_error = message(
             "cannot_write",
@@ -64,6 +65,16 @@ def write_file(name: str, text: str) -> None:
             reason=error.strerror or str(error),
         )
         raise UnreadableFile(text_of_error, path=name) from None
+
+
+def write_file(name: str, text: str) -> None:
+    """Write a file that the user asked for.
+
+    Raises:
+        UnreadableFile: It cannot be written.
+    """
+    with writing(name):
+        Path(name).write_text(text, encoding="utf-8")
 
 
 def print_json(answer: Mapping[str, Any]) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 
-from tuneplan.cli.answering import NOTHING_FITS, require_fit_option, show, today
+from tuneplan.cli.answering import NOTHING_FITS, all_option, require_fit_option, show, today
 from tuneplan.cli.commands import SpokenCommand
 from tuneplan.cli.options import JobRequest, answer_options, job_options
 
@@ -12,9 +14,12 @@ from tuneplan.cli.options import JobRequest, answer_options, job_options
 @click.command("plan", cls=SpokenCommand)
 @job_options
 @require_fit_option
+@all_option
 @answer_options
 @click.pass_context
-def command(ctx: click.Context, job: JobRequest, *, require_fit: bool, as_json: bool) -> None:
+def command(
+    ctx: click.Context, job: JobRequest, *, require_fit: bool, full: bool, as_json: bool
+) -> None:
     """The ranked plan: which accelerators, how many, which settings; hours and cost.
 
     JOB is a job file (YAML, JSON or TOML; - is standard input). It may be left out and given as
@@ -29,6 +34,6 @@ def command(ctx: click.Context, job: JobRequest, *, require_fit: bool, as_json: 
     stated, day = job.read(), today()
     plan = plan_job(stated, sources_for(stated, today=day))
     answer = plan_answer(plan, as_of=day.isoformat())
-    show(answer, plan_text, as_json=as_json)
+    show(answer, partial(plan_text, full=full), as_json=as_json)
     if require_fit and not answer.entries:
         ctx.exit(NOTHING_FITS)

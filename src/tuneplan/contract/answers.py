@@ -25,9 +25,7 @@ from tuneplan.contract.parts import (
     Term,
     TimeTerm,
 )
-from tuneplan.contract.plain_json import json_value
 from tuneplan.language import current_language
-from tuneplan.spec.stated import StatedJob
 
 
 class Hardware(Part):
@@ -321,14 +319,6 @@ def header(command: str, *, as_of: str) -> dict[str, Any]:
     }
 
 
-def job_document(job: StatedJob) -> dict[str, Any]:
-    """A job for an answer: every key of ``StatedJob``, units in the names, blanks as None."""
-    document: dict[str, Any] = json_value(job)
-    for inner in ("notices", "stated", "base_path"):
-        del document[inner]
-    return document
-
-
 __all__ = [
     "CatalogAnswer",
     "CatalogEntry",
@@ -360,5 +350,4 @@ __all__ = [
     "Storage",
     "Time",
     "header",
-    "job_document",
 ]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from tuneplan.contract.job import JobFile
+from tuneplan.contract.job import JobFile, Section
 from tuneplan.contract.values import Choice
 from tuneplan.errors import Mistake
 from tuneplan.language import Message, message
@@ -33,6 +33,13 @@ def get(job: JobFile, path: str) -> Any:
     return value
 
 
+def is_blank(section: Section | None) -> bool:
+    """Whether a section says nothing: absent, or every key of it blank."""
+    if section is None:
+        return True
+    return all(getattr(section, name) is None for name in type(section).model_fields)
+
+
 def _mistake(path: str, text: Message, fix: Message, *, job: JobFile) -> Mistake:
     value = get(job, path)
     simple = value if isinstance(value, str | int | float | bool) else None
@@ -48,9 +55,10 @@ def _methods(job: JobFile) -> tuple[str, ...]:
 
 def _quantized_base(job: JobFile) -> Iterator[Mistake]:
     methods = _methods(job)
-    if job.quantization is None or not methods or set(methods) - set(_PLAIN_BASE):
+    if is_blank(job.quantization) or not methods or set(methods) - set(_PLAIN_BASE):
         return
-    bits = job.quantization.bits if isinstance(job.quantization.bits, int) else None
+    stated = get(job, "quantization.bits")
+    bits = stated if isinstance(stated, int) else None
     path = "quantization.bits" if bits else "quantization"
     yield _mistake(
         path,
@@ -108,7 +116,7 @@ def _quantization_type(job: JobFile) -> Iterator[Mistake]:
 
 def _adapter_without_adapters(job: JobFile) -> Iterator[Mistake]:
     methods = _methods(job)
-    if job.adapter is not None and methods and not set(methods) - {"full", "freeze"}:
+    if not is_blank(job.adapter) and methods and not set(methods) - {"full", "freeze"}:
         yield _mistake(
             "adapter",
             message(

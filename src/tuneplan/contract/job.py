@@ -115,7 +115,7 @@ class DataSection(Section):
         None, description="Files or folders of samples; relative to the job file."
     )
     profile: Annotated[str | None, Text(what="file")] = Field(
-        None, description="A stored answer of `tuneplan data profile --json`."
+        None, description="A file that `tuneplan data profile FILES --save FILE` wrote."
     )
     num_samples: Annotated[int | None, Number(low=1, high=10**12, whole=True)] = Field(
         None, description="Number of samples (rows), evaluation samples included."

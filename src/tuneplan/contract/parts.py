@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Annotated, Any
 
@@ -158,27 +160,49 @@ def assumption_model(assumption: core.Assumption) -> Assumption:
     )
 
 
-def term_model(term: core.Term) -> Term:
-    """A term of bytes. Parts are rounded each on its own, so their sum may differ by some bytes."""
-    return Term(
-        kind=term.kind,
-        size_bytes=round(term.value),
-        formula=term.formula,
-        inputs=json_value(term.inputs),
-        source=term.source,
-        basis=term.basis,
-        parts=[term_model(part) for part in term.parts],
-    )
+def term_models(terms: Sequence[core.Term], *, total: int) -> list[Term]:
+    """Terms of bytes, rounded so that they sum to ``total`` exactly, parts likewise to theirs."""
+    sizes = whole_parts([term.value for term in terms], total)
+    return [
+        Term(
+            kind=term.kind,
+            size_bytes=size,
+            formula=term.formula,
+            inputs=json_value(term.inputs),
+            source=term.source,
+            basis=term.basis,
+            parts=term_models(term.parts, total=size),
+        )
+        for term, size in zip(terms, sizes, strict=True)
+    ]
 
 
-def time_term_model(term: core.Term) -> TimeTerm:
-    """A term of seconds."""
-    return TimeTerm(
-        kind=term.kind,
-        time_s=term.value,
-        formula=term.formula,
-        inputs=json_value(term.inputs),
-        source=term.source,
-        basis=term.basis,
-        parts=[time_term_model(part) for part in term.parts],
-    )
+def time_term_models(terms: Sequence[core.Term]) -> list[TimeTerm]:
+    """Terms of seconds."""
+    return [
+        TimeTerm(
+            kind=term.kind,
+            time_s=term.value,
+            formula=term.formula,
+            inputs=json_value(term.inputs),
+            source=term.source,
+            basis=term.basis,
+            parts=time_term_models(term.parts),
+        )
+        for term in terms
+    ]
+
+
+def whole_parts(values: Sequence[float], total: int) -> list[int]:
+    """Whole numbers near ``values`` that sum to ``total``: the largest remainders are rounded up.
+
+    Values that sum to something else are rounded each on its own: then there is nothing to share.
+    """
+    floors = [math.floor(value) for value in values]
+    missing = total - sum(floors)
+    if not 0 <= missing <= len(values):
+        return [round(value) for value in values]
+    by_remainder = sorted(range(len(values)), key=lambda at: (floors[at] - values[at], at))
+    for at in by_remainder[:missing]:
+        floors[at] += 1
+    return floors

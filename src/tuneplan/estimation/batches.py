@@ -232,4 +232,5 @@ def imbalance_factor(spread: float, *, samples_per_rank: Number, ranks: int) -> 
         return 1.0
     known = sorted(_LARGEST_NORMAL)
     z = float(np.interp(math.log2(ranks), np.log2(known), [_LARGEST_NORMAL[n] for n in known]))
-    return 1.0 + z * spread / np.sqrt(np.maximum(samples_per_rank, 1e-9))
+    draws: Number = np.sqrt(np.maximum(samples_per_rank, 1e-9))
+    return 1.0 + z * spread / draws

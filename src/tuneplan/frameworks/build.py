@@ -165,7 +165,7 @@ def _masters(
     if context.measured.half_masters:
         return False
     if stated is not None and not (engine_half is not None and stated is False):
-        return stated and settings.dtype is not DType.FLOAT32
+        return stated and (engine_half is not None or settings.dtype is not DType.FLOAT32)
     if stated is False:
         option = context.software.fact("deepspeed", "half_master_option")
         if option.value != "available":

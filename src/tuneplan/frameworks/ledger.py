@@ -71,7 +71,7 @@ class Ledger:
                 value=_plain(default.value),
                 reason=default.reason,
                 source=default.source,
-                how_to_set=default.how_to_set or f"--set {name}=VALUE",
+                how_to_set=default.how_to_set or _how_to_set(name),
             )
         )
         return default.value
@@ -102,6 +102,13 @@ class Ledger:
         """
         if self.mistakes:
             raise InvalidRequest(self.mistakes)
+
+
+def _how_to_set(name: str) -> str:
+    """A key of the job is set by its name; a behaviour follows from the framework's version."""
+    if name.startswith("behaviour."):
+        return "framework: NAME==VERSION, or the versions under software"
+    return f"--set {name}=VALUE"
 
 
 def default_or(stated: T | None, default: Any) -> T:

@@ -102,9 +102,8 @@ def find_framework(name: str) -> Framework:
     raise UnknownName(
         message(
             "unknown_framework",
-            "{name!r} is not a framework we know; nearest: {near}",
+            "{name!r} is not a framework we know",
             name=name,
-            near=", ".join(near),
         ),
         name=name,
         near=near,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tuneplan.language import message
 from tuneplan.spec.answer import Assumption, Basis, Notice
@@ -14,6 +14,9 @@ from tuneplan.spec.stated import StatedData, StatedJob
 
 if TYPE_CHECKING:
     from tuneplan.tokens.profile import DataProfile
+
+
+_SHOWN_BAD_ROWS: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +44,7 @@ def read_dataset(job: StatedJob) -> Dataset:
             statistics=profile.statistics(eval_fraction=fraction),
             profile=profile,
             assumptions=(*profile.assumptions, *_eval_assumption(data)),
-            notices=profile.notices,
+            notices=(*_bad_rows(profile), *profile.notices),
         )
     if not data.given:
         notice = Notice(
@@ -64,8 +67,44 @@ def _profile(job: StatedJob) -> DataProfile:
     from tuneplan.planner.profile_data import profile_data
 
     return profile_data(
-        [base / path for path in job.data.path], model=job.model, tokenizer=job.data.tokenizer
+        [base / path for path in job.data.path],
+        model=_beside(base, job.model),
+        tokenizer=_beside(base, job.data.tokenizer) if job.data.tokenizer else None,
     )
+
+
+def _beside(base: Path, name: str) -> str:
+    """A file or folder that lies beside the job file by its path; any other name as it is."""
+    path = base / Path(name).expanduser()
+    return str(path) if path.exists() else name
+
+
+def _bad_rows(profile: DataProfile) -> tuple[Notice, ...]:
+    """How many rows do not read, and where the first ones stand."""
+    if not profile.rows_bad:
+        return ()
+    counted = message(
+        "bad_rows_left_out",
+        "{bad} of {all} rows do not read and are left out of every figure; `tuneplan data "
+        "profile` lists them",
+        bad=profile.rows_bad,
+        all=profile.rows_bad + profile.num_samples,
+    )
+    located = (
+        Notice(
+            message=message(
+                "bad_row",
+                "{path}, line {line}: {reason}",
+                path=row.path,
+                line=row.line,
+                reason=str(row.message),
+            ),
+            path=row.path,
+            line=row.line,
+        )
+        for row in profile.bad_rows[:_SHOWN_BAD_ROWS]
+    )
+    return (Notice(message=counted), *located)
 
 
 def _eval_assumption(data: StatedData) -> tuple[Assumption, ...]:

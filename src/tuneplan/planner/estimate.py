@@ -10,6 +10,7 @@ from tuneplan.catalog.regions import carbon_intensity
 from tuneplan.economics.billing import Cost, compare, cost_of
 from tuneplan.economics.energy import Energy, energy_of
 from tuneplan.economics.storage import kept_bytes
+from tuneplan.errors import NotSupported
 from tuneplan.estimation.persistent import persistent
 from tuneplan.estimation.uncertainty import Fit, fit_on, memory_ranges
 from tuneplan.language import message
@@ -21,11 +22,13 @@ from tuneplan.planner.evaluating import (
     evaluate_time,
 )
 from tuneplan.planner.offering import allowed_offers
-from tuneplan.planner.resolving import Platform, Resolved, resolve, resolve_platform
+from tuneplan.planner.resolving import Platform, Resolved, at_key, resolve, resolve_platform
 from tuneplan.planner.sources import Sources
 from tuneplan.planner.storing import checkpoint_size
 from tuneplan.spec.answer import Assumption, Estimate, Notice
 from tuneplan.spec.architecture import ModelArchitecture
+from tuneplan.spec.hardware import Accelerator
+from tuneplan.spec.recipe import AttentionKernel, TrainingRecipe
 from tuneplan.spec.stated import StatedJob
 from tuneplan.units import HOUR_S
 
@@ -47,7 +50,8 @@ class JobEstimate:
     """The whole answer for one configuration.
 
     Attributes:
-        fits_on: Without an accelerator: every card of the catalogue.
+        fits_on: Without an accelerator: every card of the catalogue that can run it, smallest
+            first.
         time: None without an accelerator.
         cost: None without an offer or without hours.
     """
@@ -74,7 +78,8 @@ def estimate_job(job: StatedJob, sources: Sources) -> JobEstimate:
     Raises:
         InputError: Everything the user can mend: unknown names, contradictions, files.
     """
-    found = sources.models.resolve(job.model, base_path=job.base_path)
+    with at_key("model"):
+        found = sources.models.resolve(job.model, base_path=job.base_path)
     platform = resolve_platform(job, sources)
     dataset = read_dataset(job)
     dataset = replace(
@@ -134,7 +139,7 @@ def estimate_resolved(resolved: Resolved, sources: Sources) -> JobEstimate:
     memory = _memory(resolved)
     assumptions, notices = list(resolved.assumptions), list(resolved.notices)
     storage = _storage(resolved)
-    time = _time(resolved, sources, storage, assumptions)
+    time = _time(resolved, sources, storage, assumptions, notices)
     if resolved.model.vision is not None:
         notices.append(Notice(message=_NO_IMAGES))
     cost = energy = None
@@ -161,7 +166,7 @@ def estimate_resolved(resolved: Resolved, sources: Sources) -> JobEstimate:
         cost=cost,
         energy=energy,
         storage=storage,
-        fits_on=() if resolved.cluster else _fits_on_every_card(memory, sources),
+        fits_on=() if resolved.cluster else _fits_on_every_card(resolved, memory, sources),
         assumptions=tuple(assumptions),
         notices=_once(notices),
     )
@@ -181,23 +186,37 @@ def _once(notices: list[Notice]) -> tuple[Notice, ...]:
 
 
 def _time(
-    resolved: Resolved, sources: Sources, storage: StorageAnswer, assumptions: list[Assumption]
+    resolved: Resolved,
+    sources: Sources,
+    storage: StorageAnswer,
+    assumptions: list[Assumption],
+    notices: list[Notice],
 ) -> TimeAnswer | None:
     if resolved.cluster is None:
         return None
     curves = sources.curves(resolved.cluster.accelerator)
+    try:
+        time = evaluate_time(
+            resolved.model,
+            resolved.recipe,
+            resolved.parallelism,
+            resolved.cluster,
+            curves,
+            resolved.batch,
+            resolved.dataset.statistics,
+            resolved.schedule,
+            checkpoint_bytes=storage.checkpoint_bytes,
+        )
+    except (
+        NotSupported
+    ) as error:  # a type that the chip only emulates: memory is known all the same
+        text = message(
+            "time_unknown", "time and cost are unknown: {reason}", reason=str(error.message)
+        )
+        notices.append(Notice(message=text, path="training.precision"))
+        return None
     assumptions += curves.assumptions
-    return evaluate_time(
-        resolved.model,
-        resolved.recipe,
-        resolved.parallelism,
-        resolved.cluster,
-        curves,
-        resolved.batch,
-        resolved.dataset.statistics,
-        resolved.schedule,
-        checkpoint_bytes=storage.checkpoint_bytes,
-    )
+    return time
 
 
 def _storage(resolved: Resolved) -> StorageAnswer:
@@ -251,9 +270,13 @@ def _energy(resolved: Resolved, hours: Estimate, cost: Cost | None) -> Energy | 
     )
 
 
-def _fits_on_every_card(memory: MemoryAnswer, sources: Sources) -> tuple[tuple[str, Fit], ...]:
+def _fits_on_every_card(
+    resolved: Resolved, memory: MemoryAnswer, sources: Sources
+) -> tuple[tuple[str, Fit], ...]:
     found = []
     for accelerator in sources.accelerators.accelerators:
+        if not _can_run(accelerator, resolved.recipe):
+            continue
         ranges = memory_ranges(
             memory.ranges.peak_bytes,
             context_bytes=accelerator.context_bytes,
@@ -261,3 +284,14 @@ def _fits_on_every_card(memory: MemoryAnswer, sources: Sources) -> tuple[tuple[s
         )
         found.append((accelerator.name, fit_on(ranges.needed_bytes, accelerator.capacity_bytes)))
     return tuple(sorted(found, key=lambda pair: (pair[1].capacity_bytes, pair[0])))
+
+
+def _can_run(accelerator: Accelerator, recipe: TrainingRecipe) -> bool:
+    """Whether PyTorch's CUDA or ROCm build runs this recipe there.
+
+    Other chips have allocators of their own, which these formulas do not describe.
+    """
+    if accelerator.vendor not in ("NVIDIA", "AMD"):
+        return False
+    needs_flash = recipe.attention in (AttentionKernel.FLASH_2, AttentionKernel.FLASH_3)
+    return accelerator.supports_flash_attention_2 or not needs_flash

@@ -17,7 +17,7 @@ from tuneplan.planner.estimate import JobEstimate, estimate_resolved
 from tuneplan.planner.levers import Lever, next_best_lever
 from tuneplan.planner.pricing import Prices, price_table
 from tuneplan.planner.rejecting import Rejection, rejections
-from tuneplan.planner.resolving import resolve, resolve_platform
+from tuneplan.planner.resolving import at_key, resolve, resolve_platform
 from tuneplan.planner.searching import Search, Table, for_chip, one_micro_batch
 from tuneplan.planner.sources import Sources
 from tuneplan.planner.space import space_of
@@ -81,7 +81,8 @@ def plan_job(job: StatedJob, sources: Sources) -> Plan:
         InputError: Everything the user can mend.
     """
     started = perf_counter()
-    found = sources.models.resolve(job.model, base_path=job.base_path)
+    with at_key("model"):
+        found = sources.models.resolve(job.model, base_path=job.base_path)
     dataset = read_dataset(job)
     space = space_of(job, sources)
     table = Search(job, space, found.architecture, dataset, sources).table()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tuneplan.catalog.links import resolve_cluster
-from tuneplan.errors import InvalidRequest, Mistake
+from tuneplan.errors import InvalidRequest, Mistake, UnknownName
 from tuneplan.estimation.batches import BatchShape
 from tuneplan.estimation.run_time import Schedule
 from tuneplan.frameworks.resolve import ResolvedRecipe, resolve_recipe
@@ -62,6 +63,19 @@ class Platform:
     notices: tuple[Notice, ...] = ()
 
 
+@contextmanager
+def at_key(path: str) -> Iterator[None]:
+    """Within the block an unknown name is a mistake at this key of the job.
+
+    Raises:
+        InvalidRequest: In place of ``UnknownName``.
+    """
+    try:
+        yield
+    except UnknownName as error:
+        raise InvalidRequest([replace(one, path=path) for one in error.mistakes]) from error
+
+
 def resolve_platform(job: StatedJob, sources: Sources) -> Platform:
     """The stated accelerator, count and links.
 
@@ -83,7 +97,8 @@ def resolve_platform(job: StatedJob, sources: Sources) -> Platform:
             "cost are unknown; name one with --accelerator, or use `tuneplan plan`",
         )
         return Platform(cluster=None, notices=(Notice(message=notice),))
-    found = sources.accelerators.resolve(hardware.accelerator[0])
+    with at_key("hardware.accelerator"):
+        found = sources.accelerators.resolve(hardware.accelerator[0])
     assumptions = list(found.assumptions)
     count = hardware.accelerators_per_node[0] if hardware.accelerators_per_node else 1
     if not hardware.accelerators_per_node:

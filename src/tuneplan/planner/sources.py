@@ -11,6 +11,7 @@ from tuneplan.catalog.accelerators import AcceleratorCatalog, load_accelerators
 from tuneplan.catalog.kernels import load_curves
 from tuneplan.catalog.models import ModelCatalog, load_models
 from tuneplan.catalog.offers import OfferCatalog, load_offers
+from tuneplan.errors import InputError, InvalidRequest, Mistake
 from tuneplan.spec.hardware import Accelerator
 from tuneplan.spec.kernels import ChipCurves
 from tuneplan.spec.stated import StatedJob
@@ -50,11 +51,34 @@ class Sources:
 
 
 def sources_for(job: StatedJob, *, today: date) -> Sources:
-    """The catalogues with the files that the job names."""
+    """The catalogues with the files that the job names.
+
+    Raises:
+        InvalidRequest: Every mistake in the user's own files, whether or not they are needed.
+    """
     base = Path(job.base_path)
-    return Sources(
+    sources = Sources(
         model_files=tuple(base / name for name in job.models),
         accelerator_files=tuple(base / name for name in job.accelerators),
         price_files=tuple(base / name for name in job.prices),
         today=today,
     )
+    _read_own_files(sources)
+    return sources
+
+
+def _read_own_files(sources: Sources) -> None:
+    mistakes: list[Mistake] = []
+    for files, catalogue in (
+        (sources.model_files, "models"),
+        (sources.accelerator_files, "accelerators"),
+        (sources.price_files, "offers"),
+    ):
+        if not files:
+            continue
+        try:
+            getattr(sources, catalogue)
+        except InputError as error:
+            mistakes += [one for one in error.mistakes if one not in mistakes]
+    if mistakes:
+        raise InvalidRequest(mistakes)

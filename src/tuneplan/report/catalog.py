@@ -83,11 +83,19 @@ def _list(answer: CatalogAnswer) -> RenderableType:
         ]
     rows = []
     for entry in answer.entries:
-        cells = [entry.name, *(_cell(entry.fields.get(name)) for name, _ in listed)]
+        cells = [_name(entry), *(_cell(entry.fields.get(name)) for name, _ in listed)]
         if models:
             cells += [_count(entry.total_parameters), _count(entry.active_parameters)]
         rows.append(cells)
     return table(columns, rows)
+
+
+def _name(entry: CatalogEntry) -> str:
+    """The name, with what sets an entry apart from the others of its name."""
+    spot = entry.fields.get("interruptible")
+    if spot is not None and spot.value:
+        return say("{name} (interruptible)", name=entry.name)
+    return entry.name
 
 
 def _cell(fact: Fact | None) -> str:

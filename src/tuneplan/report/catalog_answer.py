@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tuneplan.catalog.accelerator_facts import accelerator_facts
@@ -14,11 +15,14 @@ from tuneplan.errors import UnknownName
 from tuneplan.language import message
 
 if TYPE_CHECKING:
+    from tuneplan.catalog.accelerator_table import AcceleratorEntry
     from tuneplan.catalog.accelerators import AcceleratorCatalog
+    from tuneplan.catalog.model_building import ResolvedModel
     from tuneplan.catalog.model_entries import ModelEntry
     from tuneplan.catalog.models import ModelCatalog
     from tuneplan.catalog.offers import OfferCatalog
     from tuneplan.planner.sources import Sources
+    from tuneplan.spec.hardware import Accelerator
     from tuneplan.spec.offer import Offer
 
 
@@ -44,7 +48,7 @@ def _accelerators(catalog: AcceleratorCatalog, name: str | None) -> list[Catalog
     replaced = {entry.accelerator.name for entry in catalog.overridden}
     entries = []
     for chip in chosen:
-        entry = catalog.entry(chip.name)
+        entry = _entry_of(catalog, chip)
         fields = {
             key: Fact(
                 value=fact.value,
@@ -66,11 +70,45 @@ def _accelerators(catalog: AcceleratorCatalog, name: str | None) -> list[Catalog
     return entries
 
 
+def _entry_of(catalog: AcceleratorCatalog, chip: Accelerator) -> AcceleratorEntry:
+    """The entry of a chip; a size of a chip with shared memory bears the entry's name and more."""
+    for entry in catalog.entries:
+        if entry.accelerator.name == chip.name:
+            return entry
+    base = next(one for one in catalog.entries if chip.name.startswith(one.accelerator.name))
+    return replace(base, accelerator=chip)
+
+
 def _models(catalog: ModelCatalog, name: str | None) -> list[CatalogEntry]:
-    return [
-        _model(entry, overridden=catalog.overridden(entry.name) is not None)
-        for entry in ([catalog.entry(name)] if name else catalog.entries())
-    ]
+    if name is None:
+        return [
+            _model(entry, overridden=catalog.overridden(entry.name) is not None)
+            for entry in catalog.entries()
+        ]
+    found = catalog.resolve(name)
+    if found.entry is None:
+        return [_described(found)]
+    return [_model(found.entry, overridden=catalog.overridden(found.entry.name) is not None)]
+
+
+def _described(found: ResolvedModel) -> CatalogEntry:
+    """A model that is no entry: a folder, a ``config.json`` or a bare size."""
+    architecture = found.architecture
+    source = architecture.source or None
+    fields = {
+        key: Fact(value=json_value(getattr(architecture, key)), source=source)
+        for key in ("model_type", "hidden_size", "num_layers", "vocab_size")
+    }
+    for one in found.assumptions:
+        fields[one.name.removeprefix("model.")] = Fact(
+            value=json_value(one.value), source=one.source, confidence="assumed"
+        )
+    return CatalogEntry(
+        name=architecture.name,
+        fields=fields,
+        total_parameters=architecture.total_parameters,
+        active_parameters=architecture.active_parameters,
+    )
 
 
 def _model(entry: ModelEntry, *, overridden: bool) -> CatalogEntry:

@@ -50,7 +50,8 @@ def _paragraph(mistake: Mistake) -> Iterator[str]:
         path = f"{path}:{mistake.line}"
     where = ": ".join(part for part in (place, path) if part)
     text = str(mistake.message)
-    yield f"{where}: {text}" if where and where != text else text
+    told = not where or where == text or text.startswith(f"{where} ")
+    yield text if told else f"{where}: {text}"
     if mistake.near:
         yield "    " + say("nearest: {names}", names=", ".join(mistake.near))
     if mistake.how_to_fix is not None:

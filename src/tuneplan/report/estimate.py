@@ -1,195 +1,346 @@
-"""The answer of ``estimate`` as text."""
+"""The answer of ``estimate`` as text: the verdict, then what it is made of, then the ledger."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from tuneplan.contract.answers import EstimateBody, Fit, FitOn
-from tuneplan.contract.parts import Assumption, Notice, Range
+from tuneplan.contract.answers import Cost, EstimateBody, FitOn
+from tuneplan.contract.parts import Range
 from tuneplan.language import say
+from tuneplan.report.labels import (
+    cost_item_label,
+    memory_term_label,
+    phase_label,
+    time_term_label,
+)
+from tuneplan.report.ledger import ledger
 from tuneplan.report.page import Page
 from tuneplan.report.tables import (
-    UNKNOWN,
     Column,
     bars_table,
     bytes_range_text,
+    facts,
     heading,
     money_range_text,
+    number_text,
     paragraph,
-    points,
     range_text,
     render,
     table,
     time_range_text,
     value_text,
 )
-from tuneplan.units import format_count, format_duration, format_gib
+from tuneplan.report.verdict import (
+    VERDICT_STYLES,
+    age_days,
+    fit_sentence,
+    percent_text,
+    run_sentences,
+    smallest_sentence,
+    title,
+    verdict_text,
+)
+from tuneplan.units import format_count, format_duration, format_gb, format_gib
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+# Of the table over the cards, the text shows these beside the smallest that fits.
+_COMMON: Final = (
+    "NVIDIA T4",
+    "NVIDIA GeForce RTX 3090",
+    "NVIDIA GeForce RTX 4090",
+    "NVIDIA GeForce RTX 5090",
+    "NVIDIA L4",
+    "NVIDIA A10G",
+    "NVIDIA A100 SXM 40GB",
+    "NVIDIA L40S",
+    "NVIDIA A100 SXM 80GB",
+    "NVIDIA H100 SXM",
+    "NVIDIA H200 SXM",
+    "NVIDIA B200 SXM",
+    "AMD Instinct MI300X",
+)
+_SMALL_SHARE: Final = 0.005  # terms below this share of the whole stand in one line
 
-def estimate_text(answer: EstimateBody, page: Page) -> str:
-    """Verdict, figures, what they are made of, what was assumed."""
-    return render(list(_blocks(answer, page)), page)
+
+def estimate_text(answer: EstimateBody, page: Page, *, full: bool = False) -> str:
+    """The report of one configuration.
+
+    Args:
+        answer: With or without a header; with one the age of the price is told.
+        page: Width and colours.
+        full: Every card, every term and every assumption.
+    """
+    return render(list(_blocks(answer, page, full=full)), page)
 
 
-def _blocks(answer: EstimateBody, page: Page) -> Iterator[RenderableType]:
-    yield heading(_what(answer))
-    yield from _verdict(answer.fit)
-    yield table(
-        (
-            Column(name=say("Figure")),
-            Column(name=say("low – likely – high"), right=True),
-            Column(name=say("Basis"), keep=True),
-        ),
-        list(_figures(answer)),
+def _blocks(answer: EstimateBody, page: Page, *, full: bool) -> Iterator[RenderableType]:
+    as_of = getattr(answer, "as_of", None)
+    yield heading(title(answer))
+    yield from _verdict(answer, as_of, full=full)
+    yield from _memory(answer, page, full=full)
+    yield from _time(answer, page, full=full)
+    yield facts(list(_money(answer, as_of)), title=say("Cost"))
+    yield facts(list(_job(answer)), title=say("Job"))
+    yield from ledger(answer.assumptions, answer.warnings, page, full=full)
+
+
+def _verdict(answer: EstimateBody, as_of: str | None, *, full: bool) -> Iterator[RenderableType]:
+    fit = answer.fit
+    if isinstance(fit, list):
+        yield paragraph(smallest_sentence(fit), style="bold")
+        yield _cards(fit, full=full)
+        return
+    if fit is not None:
+        yield paragraph(fit_sentence(fit), style=f"bold {VERDICT_STYLES.get(fit.verdict, '')}")
+    possible = fit is None or fit.verdict != "does_not_fit"
+    sentences = list(run_sentences(answer, as_of)) if possible else []
+    if sentences:
+        yield paragraph("\n".join(sentences))
+    yield paragraph(
+        say("Ranges read low – likely – high: eight runs of ten should lie inside."), style="dim"
     )
+
+
+def _cards(rows: Sequence[FitOn], *, full: bool) -> RenderableType:
+    fitting = [row for row in rows if row.verdict == "fits"]
+    smallest = min(fitting, key=lambda row: (row.capacity_bytes, row.accelerator), default=None)
+    shown = [row for row in rows if full or row is smallest or row.accelerator in _COMMON]
+    return table(
+        (
+            Column(name=say("On one card of")),
+            Column(name=say("Verdict"), keep=True),
+            Column(name=say("Probability"), right=True, keep=True),
+            Column(name=say("Capacity"), right=True, keep=True),
+            Column(name=say("Stays free"), right=True, keep=True),
+        ),
+        [
+            (
+                row.accelerator,
+                verdict_text(row.verdict),
+                percent_text(row.probability_fits),
+                format_gib(row.capacity_bytes),
+                format_gib(row.headroom_bytes),
+            )
+            for row in shown
+        ],
+        title=None if full else say("Common cards (--all lists all {count})", count=len(rows)),
+    )
+
+
+def _memory(answer: EstimateBody, page: Page, *, full: bool) -> Iterator[RenderableType]:
     memory = answer.memory
+    peak = float(memory.peak_bytes.likely)
+    capacity = answer.hardware.capacity_bytes if answer.hardware else None
+    name = say("Memory of a card at its peak, in the {phase}", phase=phase_label(memory.peak_phase))
+    rows = [(memory_term_label(term.kind), float(term.size_bytes)) for term in memory.terms]
+    share = say("of the card") if capacity else say("of the peak")
     yield bars_table(
-        [(term.kind, float(term.size_bytes)) for term in memory.terms],
-        whole=float(memory.peak_bytes.likely),
+        _with_small_ones(rows, peak, full=full),
+        whole=float(capacity or peak),
         show=format_gib,
         page=page,
-        title=say("Memory at the peak ({phase})", phase=memory.peak_phase),
+        title=name,
+        heads=(say("What"), say("Size"), share),
+        total=(say("allocated at the peak"), peak),
     )
-    if answer.time is not None:
-        yield bars_table(
-            [(term.kind, term.time_s) for term in answer.time.terms],
-            whole=float(answer.time.step_s.likely),
-            show=format_duration,
-            page=page,
-            title=say("Time of a step"),
-        )
-    if answer.cost is not None:
-        offer = answer.cost.offer
-        yield paragraph(
-            say(
-                "Price: {amount} {currency} per {per}, {provider} {name}, {region}, of {as_of}",
-                amount=offer.price.amount,
-                currency=offer.price.currency,
-                per=offer.per,
-                provider=offer.provider,
-                name=offer.name,
-                region=offer.region or say("region unknown"),
-                as_of=offer.as_of,
-            )
-        )
-    yield from ledger(answer.assumptions, answer.warnings)
-
-
-def _what(answer: EstimateBody) -> str:
-    parts = [value_text(answer.job.get("model"))]
-    recipe = answer.job.get("recipe") or {}
-    method = answer.job.get("method") or recipe.get("method")
-    if method:
-        parts.append(value_text(method))
-    if answer.hardware is not None:
-        parts.append(f"{answer.hardware.count} x {answer.hardware.accelerator}")
-    parts.append(
-        say(
-            "{total} parameters, {trained} trained",
-            total=format_count(answer.model.total_parameters),
-            trained=format_count(answer.model.trainable_parameters),
-        )
-    )
-    return ", ".join(parts)
-
-
-def verdict_text(verdict: str) -> str:
-    """The verdict as a word for people."""
-    words = {"fits": say("fits"), "tight": say("tight"), "does_not_fit": say("does not fit")}
-    return words.get(verdict, verdict)
-
-
-def _verdict(fit: Fit | list[FitOn] | None) -> Iterator[RenderableType]:
-    if fit is None:
-        return
-    if isinstance(fit, list):
-        yield table(
+    yield facts(
+        [
+            (say("Allocated by PyTorch"), bytes_range_text(memory.peak_bytes)),
+            (say("Reserved by its allocator"), bytes_range_text(memory.peak_reserved_bytes)),
+            (say("As nvidia-smi shows it"), bytes_range_text(memory.peak_device_bytes)),
+            (say("Main memory per card"), bytes_range_text(memory.host_bytes)),
             (
-                Column(name=say("Accelerator")),
-                Column(name=say("Verdict"), keep=True),
-                Column(name=say("Likely"), right=True, keep=True),
-                Column(name=say("Capacity"), right=True, keep=True),
-                Column(name=say("Head-room"), right=True, keep=True),
+                say("Peak by phase"),
+                ", ".join(
+                    f"{phase_label(one.phase)} {format_gib(one.size_bytes)}"
+                    for one in memory.by_phase
+                ),
             ),
-            [
-                (
-                    row.accelerator,
-                    verdict_text(row.verdict),
-                    _percent(row.probability_fits),
-                    format_gib(row.capacity_bytes),
-                    format_gib(row.headroom_bytes),
-                )
-                for row in fit
-            ],
-        )
-        return
-    colors = {"fits": "green", "tight": "yellow", "does_not_fit": "red"}
-    yield paragraph(
-        say(
-            "{verdict}: head-room {headroom} of {capacity} (fits with {probability} probability)",
-            verdict=verdict_text(fit.verdict).capitalize(),
-            headroom=format_gib(fit.headroom_bytes),
-            capacity=format_gib(fit.capacity_bytes),
-            probability=_percent(fit.probability_fits),
-        ),
-        style=colors.get(fit.verdict, ""),
+        ]
     )
 
 
-def _percent(fraction: float | None) -> str:
-    if fraction is None:
-        return UNKNOWN
-    if not 0.005 <= fraction < 0.995:  # never more certain than the range is
-        return ">99%" if fraction > 0.5 else "<1%"
-    return f"{fraction:.0%}"
+def _with_small_ones(
+    rows: Sequence[tuple[str, float]], whole: float, *, full: bool
+) -> list[tuple[str, float]]:
+    """The rows, with those that hardly count put together."""
+    small = [row for row in rows if row[1] < _SMALL_SHARE * whole]
+    if full or len(small) < 2:
+        return list(rows)
+    rest = say("{count} smaller ones", count=len(small))
+    return [row for row in rows if row not in small] + [(rest, sum(size for _, size in small))]
 
 
-def _figures(answer: EstimateBody) -> Iterator[tuple[str, str, str]]:
-    memory, time = answer.memory, answer.time
-    rows: list[tuple[str, Range | None, str]] = [
-        (say("Peak memory, allocated"), memory.peak_bytes, "bytes"),
-        (say("Peak memory, reserved"), memory.peak_reserved_bytes, "bytes"),
-        (say("Peak memory, nvidia-smi"), memory.peak_device_bytes, "bytes"),
-        (say("Main memory"), memory.host_bytes, "bytes"),
+def _time(answer: EstimateBody, page: Page, *, full: bool) -> Iterator[RenderableType]:
+    time = answer.time
+    if time is None:
+        return
+    step = float(time.step_s.likely)
+    rows = [(time_term_label(term.kind), term.time_s) for term in time.terms]
+    yield bars_table(
+        _with_small_ones(rows, step, full=full),
+        whole=step,
+        show=format_duration,
+        page=page,
+        title=say("Time of an optimizer step"),
+        heads=(say("What"), say("Time"), say("of the step")),
+        total=(say("one step"), step),
+    )
+    shown: list[tuple[str, str]] = [
+        (say("Optimizer step"), time_range_text(time.step_s)),
+        (
+            say("Tokens/s per card"),
+            range_text(time.tokens_per_s_per_accelerator) + " " + say("(padding included)"),
+        ),
     ]
-    if time is not None:
-        rows += [
-            (say("Optimizer step"), time.step_s, "s"),
-            (say("Tokens/s per accelerator"), time.tokens_per_s_per_accelerator, ""),
-            (say("of them real tokens"), time.real_tokens_per_s_per_accelerator, ""),
-            (say("Training"), time.train_s, "s"),
-            (say("Evaluation"), time.eval_s, "s"),
-            (say("Checkpoints"), time.checkpoint_s, "s"),
-            (say("Whole run"), time.total_s, "s"),
-        ]
-    rows += [
-        (say("Accelerator-hours"), answer.accelerator_hours, "h"),
+    real = time.real_tokens_per_s_per_accelerator
+    if real is not None and real.likely < 0.995 * time.tokens_per_s_per_accelerator.likely:
+        shown.append((say("without padding"), range_text(real)))
+    if time.samples_per_s is not None:
+        shown.append((say("Samples/s, whole job"), range_text(time.samples_per_s)))
+    if time.mfu_fraction is not None:
+        shown.append((say("Use of the card's arithmetic"), _utilisation(answer)))
+    shown += [
+        (name, time_range_text(figure))
+        for name, figure in (
+            (say("Training"), time.train_s),
+            (say("Evaluation"), time.eval_s),
+            (say("Writing checkpoints"), time.checkpoint_s),
+            (say("Whole run, start-up included"), time.total_s),
+        )
+        if figure is not None and figure.likely > 0
+    ]
+    yield facts(shown)
+
+
+def _utilisation(answer: EstimateBody) -> str:
+    time = answer.time
+    if time is None or time.mfu_fraction is None:
+        return ""
+    text = say("{share:.0%} (MFU)", share=time.mfu_fraction)
+    if time.hfu_fraction is not None and time.hfu_fraction > 1.005 * time.mfu_fraction:
+        text += ", " + say("{share:.0%} with recomputation (HFU)", share=time.hfu_fraction)
+    return text
+
+
+def _money(answer: EstimateBody, as_of: str | None) -> Iterator[tuple[str, str]]:
+    cost = answer.cost
+    hours = answer.accelerator_hours
+    if hours is not None:
+        yield say("Card-hours"), range_text(hours, "h")
+    yield say("The run"), money_range_text(cost.total) if cost else _no_cost(answer)
+    if cost is not None:
+        yield from _offer(cost, as_of)
+    for name, figure, unit in (
         (say("Energy"), answer.energy_kwh, "kWh"),
         (say("CO2"), answer.co2_kg, "kg"),
-    ]
-    show = {"bytes": bytes_range_text, "s": time_range_text}
-    for name, figure, unit in rows:
-        if figure is not None and figure.high > 0:
-            text = show[unit](figure) if unit in show else range_text(figure, unit)
-            yield name, text, figure.basis.value
-    yield say("Cost"), money_range_text(answer.cost.total if answer.cost else None), ""
+    ):
+        if figure is not None:
+            yield name, range_text(figure, unit)
+    if answer.storage is not None:
+        storage = answer.storage
+        text = say("{size} each", size=format_gb(storage.checkpoint_bytes))
+        if storage.kept_bytes is not None:
+            text += ", " + say("{size} on disk at most", size=format_gb(storage.kept_bytes))
+        yield say("Checkpoints"), text
+        if storage.dataset_bytes is not None:
+            yield say("Data set"), format_gb(storage.dataset_bytes)
 
 
-def ledger(
-    assumptions: Sequence[Assumption], warnings: Sequence[Notice]
-) -> Iterator[RenderableType]:
-    """Warnings and assumptions, as every report ends."""
-    if warnings:
-        yield heading(say("Warnings"))
-        yield points([warning.message for warning in warnings])
-    if assumptions:
-        title = say(
-            "Assumptions ({count}); --json tells the source and how to set each",
-            count=len(assumptions),
+def _no_cost(answer: EstimateBody) -> str:
+    if answer.hardware is None:
+        return say("unknown without an accelerator")
+    if answer.time is None:
+        return say("unknown: the duration is not known")
+    if answer.accelerator_hours is None:
+        return say("unknown without data")
+    return say("unknown: no price is known, or the limits allow none")
+
+
+def _offer(cost: Cost, as_of: str | None) -> Iterator[tuple[str, str]]:
+    if len(cost.items) > 1:
+        for item in cost.items:
+            yield cost_item_label(item.name), money_range_text(item.amount)
+    offer = cost.offer
+    yield (
+        say("Price"),
+        say(
+            "{amount} {currency} per {per}: {provider}, {name}, {region}",
+            amount=_amount(offer.price.amount),
+            currency=offer.price.currency,
+            per=say("hour") if offer.per == "hour" else offer.per,
+            provider=offer.provider,
+            name=offer.name,
+            region=offer.region or say("region unknown"),
+        ),
+    )
+    days = age_days(offer.as_of, as_of)
+    aged = "" if days is None else say(", {days} days ago", days=days)
+    yield (
+        say("Price seen"),
+        say("{date}{aged} ({source})", date=offer.as_of, aged=aged, source=offer.source),
+    )
+
+
+def _amount(amount: str) -> str:
+    """An amount with at least two decimals, and no zeros behind them."""
+    whole, _, decimals = amount.partition(".")
+    return f"{whole}.{decimals.rstrip('0').ljust(2, '0')}"
+
+
+def _job(answer: EstimateBody) -> Iterator[tuple[str, str]]:
+    model, data = answer.model, answer.data
+    yield (
+        say("Parameters"),
+        say(
+            "{total} in all, {trained} trained ({share})",
+            total=format_count(model.total_parameters),
+            trained=format_count(model.trainable_parameters),
+            share=_share(model.trainable_parameters, model.total_parameters),
+        ),
+    )
+    if model.active_parameters != model.total_parameters:
+        yield say("Active per token"), format_count(model.active_parameters)
+    if data is not None:
+        yield say("Data"), _data(answer)
+        if data.tokens_per_step is not None:
+            yield say("Tokens per step"), _tokens_per_step(answer)
+    if answer.hardware is not None and answer.hardware.link not in (None, "none"):
+        yield say("Links"), value_text(answer.hardware.link)
+    yield (
+        say("Software"),
+        ", ".join(f"{name} {version or '?'}" for name, version in answer.software.items()),
+    )
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{number_text(100 * part / max(whole, 1), digits=2)}%"
+
+
+def _data(answer: EstimateBody) -> str:
+    data = answer.data
+    if data is None or data.num_samples is None or data.total_tokens is None:
+        return say("unknown; every row is taken as full")
+    tokens: Range = data.total_tokens
+    return say(
+        "{samples} samples, {tokens} tokens",
+        samples=format_count(data.num_samples),
+        tokens=format_count(tokens.likely) if tokens.low == tokens.high else range_text(tokens),
+    )
+
+
+def _tokens_per_step(answer: EstimateBody) -> str:
+    data = answer.data
+    if data is None or data.tokens_per_step is None:
+        return ""
+    text = format_count(data.tokens_per_step)
+    if data.padding_fraction is not None and data.padding_fraction > 0.005:
+        text += " " + say("({share:.0%} of them padding)", share=data.padding_fraction)
+    if data.worst_micro_batch_tokens is not None:
+        text += ", " + say(
+            "longest micro-batch {count}", count=format_count(data.worst_micro_batch_tokens)
         )
-        yield heading(title)
-        yield points([f"{a.name} = {value_text(a.value)}: {a.reason}" for a in assumptions])
+    return text

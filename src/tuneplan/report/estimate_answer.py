@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import Any
 
 from tuneplan.contract.answers import (
     Cost,
@@ -21,47 +20,49 @@ from tuneplan.contract.answers import (
     Storage,
     Time,
     header,
-    job_document,
 )
+from tuneplan.contract.job_document import job_document
 from tuneplan.contract.parts import (
     MoneyRange,
+    Notice,
     Range,
     assumption_model,
     money_model,
     notice_model,
     range_model,
-    term_model,
-    time_term_model,
+    term_models,
+    time_term_models,
 )
-from tuneplan.language import say
-from tuneplan.spec.answer import Estimate, Term
+from tuneplan.economics import billing
+from tuneplan.economics.money import MoneyRange as CoreMoneyRange
+from tuneplan.estimation.uncertainty import Fit as CoreFit
+from tuneplan.planner.estimate import JobEstimate, StorageAnswer
+from tuneplan.planner.evaluating import MemoryAnswer, TimeAnswer
+from tuneplan.planner.resolving import Resolved
+from tuneplan.spec import answer as core
+from tuneplan.spec.hardware import Cluster
 
-if TYPE_CHECKING:
-    from tuneplan.economics import billing, money
-    from tuneplan.estimation import uncertainty
-    from tuneplan.planner.estimate import JobEstimate
-    from tuneplan.planner.evaluating import MemoryAnswer, TimeAnswer
-    from tuneplan.planner.resolving import Resolved
+DECIDING_QUANTITY = "allocated peak + unusable fragmentation + context"
 
 
 def estimate_answer(estimate: JobEstimate, *, as_of: str) -> EstimateAnswer:
-    """The answer of ``estimate``; ``as_of`` is the day it is given."""
-    body = estimate_body(estimate)
-    fields = {name: getattr(body, name) for name in EstimateBody.model_fields}
-    return EstimateAnswer(**header("estimate", as_of=as_of), **fields)
+    """The answer of ``estimate``; ``as_of`` is the day it is given, ``2026-11-30``."""
+    return EstimateAnswer(**header("estimate", as_of=as_of), **dict(estimate_body(estimate)))
 
 
 def estimate_body(estimate: JobEstimate) -> EstimateBody:
-    """The answer without its header, as the entries of a plan hold it."""
-    resolved, energy = estimate.resolved, estimate.energy
-    run = estimate.time.run if estimate.time else None
+    """An estimate without a header, as it stands in the entries of a plan too."""
+    resolved, time = estimate.resolved, estimate.time
+    run = time.run if time else None
+    assumptions = unique_assumptions(estimate.assumptions)
+    cluster, energy = resolved.cluster, estimate.energy
     return EstimateBody(
-        job=job_document(resolved.job),
+        job=job_document(resolved.job, assumptions),
         software=dict(resolved.software),
-        hardware=_hardware(resolved),
-        data=_data(estimate),
-        assumptions=[assumption_model(one) for one in estimate.assumptions],
-        warnings=[notice_model(one) for one in estimate.notices],
+        hardware=hardware_model(cluster) if cluster else None,
+        data=_data(resolved),
+        assumptions=[assumption_model(one) for one in assumptions],
+        warnings=notice_models(estimate.notices),
         fit=_fit(estimate),
         memory=_memory(estimate.memory),
         model=Model(
@@ -69,84 +70,101 @@ def estimate_body(estimate: JobEstimate) -> EstimateBody:
             active_parameters=resolved.model.active_parameters,
             trainable_parameters=estimate.memory.num_trained,
         ),
-        time=_time(estimate.time) if estimate.time else None,
-        accelerator_hours=_range(run.accelerator_hours if run else None),
-        cost=_cost(estimate.cost) if estimate.cost else None,
-        storage=Storage(
-            checkpoint_bytes=round(estimate.storage.checkpoint_bytes),
-            kept_bytes=_whole(estimate.storage.kept_bytes),
-            dataset_bytes=estimate.storage.dataset_bytes,
-        ),
-        energy_kwh=_range(energy.energy_kwh if energy else None),
-        co2_kg=_range(energy.co2_kg if energy else None),
+        time=_time(time) if time else None,
+        accelerator_hours=range_model(run.accelerator_hours) if run else None,
+        cost=cost_model(estimate.cost) if estimate.cost else None,
+        storage=_storage(estimate.storage),
+        energy_kwh=range_model(energy.energy_kwh) if energy else None,
+        co2_kg=range_model(energy.co2_kg) if energy and energy.co2_kg else None,
     )
 
 
-def _range(estimate: Estimate | None, *, whole: bool = False) -> Range | None:
-    return None if estimate is None else range_model(estimate, whole=whole)
+def unique_assumptions(assumptions: tuple[core.Assumption, ...]) -> tuple[core.Assumption, ...]:
+    """One assumption a name, in the order of the first; what was decided last counts."""
+    found: dict[str, core.Assumption] = {}
+    for assumption in assumptions:
+        found[assumption.name] = assumption
+    return tuple(found.values())
 
 
-def _whole(value: float | None) -> int | None:
-    return None if value is None else round(value)
+def notice_models(notices: tuple[core.Notice, ...]) -> list[Notice]:
+    """Warnings, each sentence once."""
+    models = [notice_model(notice) for notice in notices]
+    return list({model.message: model for model in reversed(models)}.values())[::-1]
 
 
-def _hardware(resolved: Resolved) -> Hardware | None:
-    cluster = resolved.cluster
-    if cluster is None:
-        return None
+def hardware_model(cluster: Cluster) -> Hardware:
+    """What the job runs on; ``link`` names the link in a machine and the one between them."""
+    links = [cluster.interconnect] if cluster.accelerators_per_node > 1 else []
+    links += [cluster.inter_node] if cluster.num_nodes > 1 and cluster.inter_node else []
     return Hardware(
         accelerator=cluster.accelerator.name,
         count=cluster.num_accelerators,
         nodes=cluster.num_nodes,
-        link=cluster.interconnect,
+        link=" + ".join(links) or "none",
         capacity_bytes=cluster.accelerator.capacity_bytes,
     )
 
 
-def _data(estimate: JobEstimate) -> Data:
-    resolved = estimate.resolved
-    batch, statistics = resolved.batch, resolved.dataset.statistics
-    run = estimate.time.run if estimate.time else None
-    total = None
-    if statistics is not None:
-        tokens = float(statistics.total_tokens)
-        total = Estimate(low=tokens, likely=tokens, high=tokens, basis=statistics.basis)
+def _data(resolved: Resolved) -> Data | None:
+    statistics, batch = resolved.dataset.statistics, resolved.batch
+    micro_batches = resolved.recipe.gradient_accumulation_steps * resolved.parallelism.data
+    known = statistics is not None and statistics.num_samples > 0
     return Data(
-        num_samples=statistics.num_samples if statistics else None,
-        total_tokens=_range(total, whole=True),
-        tokens_per_step=run.tokens_per_step if run else None,
-        padding_fraction=max(0.0, 1.0 - batch.real_tokens / batch.positions)
-        if statistics is not None and batch.positions
-        else None,
+        num_samples=statistics.num_samples if statistics is not None and known else None,
+        total_tokens=_total_tokens(resolved) if known else None,
+        tokens_per_step=batch.positions * micro_batches,
+        padding_fraction=batch.padding_fraction if known else None,
         worst_micro_batch_tokens=round(batch.sequences * batch.worst_length),
+    )
+
+
+def _total_tokens(resolved: Resolved) -> Range | None:
+    """Tokens of the training samples; as wide as the counting was."""
+    statistics, profile = resolved.dataset.statistics, resolved.dataset.profile
+    if statistics is None:
+        return None
+    likely = statistics.total_tokens
+    counted = profile.tokens.all if profile else None
+    if counted is None or not counted.likely:
+        return Range(low=likely, likely=likely, high=likely, basis=statistics.basis)
+    share = likely / counted.likely
+    return Range(
+        low=min(likely, round(counted.low * share)),
+        likely=likely,
+        high=max(likely, round(counted.high * share)),
+        basis=counted.basis,
     )
 
 
 def _fit(estimate: JobEstimate) -> Fit | list[FitOn] | None:
     if estimate.memory.fit is not None:
-        return _verdict(estimate.memory.fit)
-    rows = [FitOn(accelerator=name, **_verdict(fit).model_dump()) for name, fit in estimate.fits_on]
-    return rows or None
+        return Fit(**_fit_fields(estimate.memory.fit))
+    if not estimate.fits_on:
+        return None
+    return [FitOn(accelerator=name, **_fit_fields(fit)) for name, fit in estimate.fits_on]
 
 
-def _verdict(fit: uncertainty.Fit) -> Fit:
-    return Fit(
-        verdict=fit.verdict.value,
-        probability_fits=fit.probability_fits,
-        capacity_bytes=fit.capacity_bytes,
-        headroom_bytes=round(fit.headroom_bytes),
-        deciding_quantity=say("allocated peak + unusable fragmentation + context"),
-    )
+def _fit_fields(fit: CoreFit) -> dict[str, Any]:
+    return {
+        "verdict": fit.verdict.value,
+        "probability_fits": fit.probability_fits,
+        "capacity_bytes": fit.capacity_bytes,
+        "headroom_bytes": round(fit.headroom_bytes),
+        "deciding_quantity": DECIDING_QUANTITY,
+    }
 
 
 def _memory(memory: MemoryAnswer) -> Memory:
+    ranges = memory.ranges
+    peak = range_model(ranges.peak_bytes, whole=True)
     return Memory(
-        peak_bytes=range_model(memory.ranges.peak_bytes, whole=True),
-        peak_reserved_bytes=range_model(memory.ranges.peak_reserved_bytes, whole=True),
-        peak_device_bytes=range_model(memory.ranges.peak_device_bytes, whole=True),
+        peak_bytes=peak,
+        peak_reserved_bytes=range_model(ranges.peak_reserved_bytes, whole=True),
+        peak_device_bytes=range_model(ranges.peak_device_bytes, whole=True),
         peak_phase=memory.phase.value,
-        worst_rank=0,
-        terms=[term_model(term) for term in _largest_first(memory.terms)],
+        worst_rank=0,  # in data-parallel layouts all ranks hold the same; rank 0 stands for them
+        terms=term_models(memory.terms, total=int(peak.likely)),
         by_phase=[
             PhaseMemory(phase=phase.value, size_bytes=round(size))
             for phase, size in memory.by_phase
@@ -155,39 +173,40 @@ def _memory(memory: MemoryAnswer) -> Memory:
     )
 
 
-def _largest_first(terms: Iterable[Term]) -> list[Term]:
-    return sorted(terms, key=lambda term: -term.value)
-
-
 def _time(time: TimeAnswer) -> Time:
-    run = time.run
+    run, step = time.run, range_model(time.step.step_s)
+    terms = tuple(sorted(time.step.terms, key=lambda term: -term.value))
     return Time(
-        step_s=range_model(time.step.step_s),
+        step_s=step,
         tokens_per_s_per_accelerator=range_model(time.tokens_per_s_per_accelerator),
-        real_tokens_per_s_per_accelerator=_range(
-            run.real_tokens_per_s_per_accelerator if run else None
+        real_tokens_per_s_per_accelerator=(
+            range_model(run.real_tokens_per_s_per_accelerator) if run else None
         ),
-        samples_per_s=_range(run.samples_per_s if run else None),
+        samples_per_s=range_model(run.samples_per_s) if run else None,
         mfu_fraction=time.mfu_fraction,
         hfu_fraction=time.hfu_fraction,
         steps=run.steps if run else None,
-        train_s=_range(run.train_s if run else None),
-        eval_s=_range(run.eval_s if run else None),
-        checkpoint_s=_range(run.checkpoint_s if run else None),
-        total_s=_range(run.total_s if run else None),
-        terms=[time_term_model(term) for term in _largest_first(time.step.terms)],
+        train_s=range_model(run.train_s) if run else None,
+        eval_s=range_model(run.eval_s) if run else None,
+        checkpoint_s=range_model(run.checkpoint_s) if run else None,
+        total_s=range_model(run.total_s) if run else None,
+        terms=time_term_models(terms),
     )
 
 
-def _cost(cost: billing.Cost) -> Cost:
+def cost_model(cost: billing.Cost) -> Cost:
+    """A cost with its offer and addends."""
     offer = cost.offer
+    price, per = (offer.price, "hour")
+    if offer.term_price is not None and offer.term_hours:
+        price, per = offer.term_price, f"{offer.term_hours} hours"
     return Cost(
         total=money_range_model(cost.total),
         offer=Offer(
             provider=offer.provider,
             name=offer.name,
-            price=money_model(offer.price),
-            per="hour",
+            price=money_model(price, decimals=4),
+            per=per,
             as_of=offer.as_of.isoformat(),
             source=offer.source,
             region=offer.region,
@@ -198,10 +217,29 @@ def _cost(cost: billing.Cost) -> Cost:
     )
 
 
-def money_range_model(amount: money.MoneyRange) -> MoneyRange:
-    """A range of money, each end rounded to the cent."""
+def money_range_model(amount: CoreMoneyRange) -> MoneyRange:
+    """A range of money, to the cent."""
     return MoneyRange(
         low=money_model(amount.low),
         likely=money_model(amount.likely),
         high=money_model(amount.high),
     )
+
+
+def _storage(storage: StorageAnswer) -> Storage:
+    return Storage(
+        checkpoint_bytes=round(storage.checkpoint_bytes),
+        kept_bytes=None if storage.kept_bytes is None else round(storage.kept_bytes),
+        dataset_bytes=storage.dataset_bytes,
+    )
+
+
+__all__ = [
+    "cost_model",
+    "estimate_answer",
+    "estimate_body",
+    "hardware_model",
+    "money_range_model",
+    "notice_models",
+    "unique_assumptions",
+]

@@ -1,42 +1,186 @@
-"""The answer of ``explain`` as text: a tree of formulas with their inputs."""
+"""The answer of ``explain`` as text: a tree of formulas, the settings behind it, the sources."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from tuneplan.contract.answers import ExplainAnswer, ExplainedInput, ExplainedNode
-from tuneplan.language import say
+from tuneplan.language import say, translate
+from tuneplan.report.labels import memory_term_label, time_term_label
 from tuneplan.report.page import Page
-from tuneplan.report.tables import heading, paragraph, render, value_text
+from tuneplan.report.tables import (
+    Column,
+    facts,
+    hanging,
+    heading,
+    number_text,
+    render,
+    table,
+    value_text,
+)
+from tuneplan.units import format_count, format_duration, format_gb, format_gib
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_DEEPEST: Final = 3  # levels below the figure that are shown; --json holds them all
+_MOST_CHILDREN: Final = 12
+_RANGE: Final = ("low", "likely", "high")
 
 
 def explain_text(answer: ExplainAnswer, page: Page) -> str:
     """The figure, and under it what it is computed from, indented."""
-    value = f"{value_text(answer.value)} {answer.unit or ''}".rstrip()
-    head = say("{figure} = {value}", figure=answer.figure, value=value)
-    lines = [line for node in answer.tree for line in _node(node, 0)]
-    return render([heading(head), paragraph("\n".join(lines))], page)
+    return render(list(_blocks(answer, page)), page)
 
 
-def _node(node: ExplainedNode, depth: int) -> Iterator[str]:
-    indent = "  " * depth
-    value = (
-        f" = {value_text(node.value)} {node.unit or ''}".rstrip() if node.value is not None else ""
+def _blocks(answer: ExplainAnswer, page: Page) -> Iterator[RenderableType]:
+    value = amount_text(answer.value, answer.unit)
+    yield heading(say("{figure} = {value}", figure=answer.figure, value=value))
+    sources: dict[str, int] = {}
+    for node in answer.tree:
+        yield hanging(list(_node(node, 0, sources, set())))
+    settings = list({one.name: one for one in _settings(answer.tree)}.values())
+    if settings:
+        yield _settings_table(settings, page)
+    if sources:
+        yield facts(
+            [(f"[{number}]", source) for source, number in sources.items()], title=say("Sources")
+        )
+
+
+def amount_text(value: Any, unit: str | None) -> str:
+    """A figure in words: ranges as ``low – likely – high``, sizes in GiB, durations in h."""
+    if isinstance(value, dict) and set(_RANGE) <= set(value):
+        parts = [amount_text(value[name], unit) for name in _RANGE]
+        return parts[1] if len(set(parts)) == 1 else _joined(parts)
+    if isinstance(value, dict) and set(value) <= set(_RANGE):
+        return ", ".join(f"{name} {amount_text(one, unit)}" for name, one in value.items())
+    if isinstance(value, dict) and "amount" in value:
+        return f"{value['amount']} {value['currency']}"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value_text(value)
+    shown = _SHOWN.get(unit or "")
+    if shown is not None:
+        return shown(float(value))
+    whole = isinstance(value, int) or (value.is_integer() and abs(value) < 1e15)
+    number = format_count(value) if whole else _trimmed(number_text(value, digits=4))
+    return f"{number} {unit or ''}".rstrip()
+
+
+def _trimmed(number: str) -> str:
+    return number.rstrip("0").rstrip(".") if "." in number else number
+
+
+def _size_text(size_bytes: float) -> str:
+    return format_gib(size_bytes) if abs(size_bytes) >= 2**20 else f"{size_bytes:,.0f} B"
+
+
+_SHOWN: Final[Mapping[str, Callable[[float], str]]] = {
+    "bytes": _size_text,
+    "bytes on disk": format_gb,
+    "s": format_duration,
+    "bytes/s": lambda rate: f"{rate / 1e9:,.0f} GB/s",
+    "FLOP/s": lambda rate: f"{rate / 1e12:,.0f} TFLOP/s",
+    "FLOP": lambda number: f"{number / 1e9:,.2f} GFLOP",
+}
+# The unit that the name of a symbol tells, where it has none of its own.
+_NAMED: Final = (("bytes_per_s", "bytes/s"), ("bytes", "bytes"), ("_s", "s"))
+
+
+def _joined(parts: list[str]) -> str:
+    """The unit once, where it is the same."""
+    words = [part.rsplit(" ", 1) for part in parts]
+    if all(len(word) == 2 for word in words) and len({word[1] for word in words}) == 1:
+        return " – ".join(word[0] for word in words) + f" {words[0][1]}"
+    return " – ".join(parts)
+
+
+def _node(
+    node: ExplainedNode, depth: int, sources: dict[str, int], told: set[str]
+) -> Iterator[tuple[int, str, str]]:
+    """Lines as (indent, style, text); what was told higher up is not told again."""
+    mark = _footnote(node.source, sources)
+    basis = f" ({translate(node.basis)})" if node.basis and node.formula not in told else ""
+    name = node.name
+    label = memory_term_label(name)
+    label = time_term_label(name) if label == name else label
+    title = f"{label} ({name})" if label != name else name
+    value = "" if node.value is None else f": {amount_text(node.value, node.unit)}"
+    yield depth, "bold" if depth == 0 else "", f"{title}{value}{basis}{mark}"
+    if node.formula and node.formula not in told:
+        yield depth + 1, "cyan", f"= {translate(node.formula)}"
+    symbols = [one for one in node.inputs if not _is_setting(one)]
+    if symbols:
+        text = "; ".join(_symbol(one, sources) for one in symbols)
+        if text not in told:
+            yield depth + 1, "dim", say("with {symbols}", symbols=text)
+        told.add(text)
+    told.add(node.formula)
+    if depth >= _DEEPEST and node.children:
+        yield depth + 1, "dim", say("… tuneplan explain {figure} tells more", figure=node.name)
+        return
+    shown = (
+        node.children[:_MOST_CHILDREN]
+        if len(node.children) > _MOST_CHILDREN + 1
+        else (node.children)
     )
-    basis = f" [{node.basis}]" if node.basis else ""
-    yield f"{indent}{node.name}{value}{basis}"
-    yield f"{indent}  = {node.formula}"
-    if node.source:
-        yield f"{indent}  " + say("source: {source}", source=node.source)
-    for one in node.inputs:
-        yield f"{indent}    {_input(one)}"
-    for child in node.children:
-        yield from _node(child, depth + 1)
+    for child in shown:
+        yield from _node(child, depth + 1, sources, told)
+    rest = node.children[len(shown) :]
+    if rest:
+        total = sum(one.value for one in rest if isinstance(one.value, int | float))
+        text = say(
+            "{count} smaller ones: {amount}",
+            count=len(rest),
+            amount=amount_text(total, rest[0].unit),
+        )
+        yield depth + 1, "", text
 
 
-def _input(one: ExplainedInput) -> str:
-    value = f"{value_text(one.value)} {one.unit or ''}".rstrip()
-    text = f"{one.name} = {value} [{one.basis}]"
-    if one.source:
-        text += f", {one.source}"
-    return text + (", " + say("set with {how}", how=one.how_to_set) if one.how_to_set else "")
+def _footnote(source: str | None, sources: dict[str, int]) -> str:
+    if not source:
+        return ""
+    return f" [{sources.setdefault(source, len(sources) + 1)}]"
+
+
+def _is_setting(one: ExplainedInput) -> bool:
+    """A key of the job, or a behaviour that can be set."""
+    return one.how_to_set is not None
+
+
+def _symbol(one: ExplainedInput, sources: dict[str, int]) -> str:
+    named = next((unit for end, unit in _NAMED if one.name.endswith(end)), None)
+    value = amount_text(one.value, one.unit or named)
+    return f"{translate(one.name)} = {value}{_footnote(one.source, sources)}"
+
+
+def _settings(nodes: list[ExplainedNode]) -> Iterator[ExplainedInput]:
+    for node in nodes:
+        yield from (one for one in node.inputs if _is_setting(one))
+        yield from _settings(node.children)
+
+
+def _settings_table(settings: list[ExplainedInput], page: Page) -> RenderableType:
+    widest = max(len(f"{one.name} = {amount_text(one.value, one.unit)}") for one in settings)
+    return table(
+        (
+            Column(name=say("Setting"), width=min(widest, max(42, page.width // 3))),
+            Column(name=say("Basis"), keep=True),
+            Column(name=say("From where")),
+        ),
+        [
+            (
+                f"{one.name} = {amount_text(one.value, one.unit)}",
+                translate(one.basis),
+                "\n".join(part for part in (one.source, _how(one)) if part),
+            )
+            for one in settings
+        ],
+        title=say("Settings behind it (--set KEY=VALUE changes one)"),
+    )
+
+
+def _how(one: ExplainedInput) -> str | None:
+    """How to set it, where it is not the usual way."""
+    return None if one.how_to_set == f"--set {one.name}=VALUE" else one.how_to_set

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
-from tuneplan.contract.answers import PlanAnswer, PlanEntry
+from tuneplan.contract.answers import Lever, PlanAnswer, PlanEntry
 from tuneplan.language import say
-from tuneplan.report.estimate import ledger, verdict_text
+from tuneplan.report.labels import goal_label, layout_label, method_label
+from tuneplan.report.ledger import ledger
 from tuneplan.report.page import Page
 from tuneplan.report.tables import (
     UNKNOWN,
     Column,
     bytes_range_text,
+    facts,
     heading,
     money_range_text,
     paragraph,
-    points,
     range_text,
     render,
     stacked,
@@ -24,58 +25,53 @@ from tuneplan.report.tables import (
     time_range_text,
     value_text,
 )
+from tuneplan.report.verdict import fit_sentence, run_sentences, verdict_text
+from tuneplan.units import format_gib
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-def plan_text(answer: PlanAnswer, page: Page) -> str:
-    """The ranking, the best entry in full, the next lever, the rejections, the ledger."""
-    return render(list(_blocks(answer)), page)
+def plan_text(answer: PlanAnswer, page: Page, *, full: bool = False) -> str:
+    """The ranking, the best entry, the next lever, the rejections, the ledger.
+
+    ``full`` shows the settings of every entry and every assumption.
+    """
+    return render(list(_blocks(answer, page, full=full)), page)
 
 
-def _blocks(answer: PlanAnswer) -> Iterator[RenderableType]:
+def _blocks(answer: PlanAnswer, page: Page, *, full: bool) -> Iterator[RenderableType]:
     yield heading(
         say(
             "{model}: {count} plan(s), {goal} first",
             model=value_text(answer.job.get("model")),
             count=len(answer.entries),
-            goal=answer.goal,
+            goal=goal_label(answer.goal),
         )
     )
     if answer.entries:
         yield _ranking(answer.entries)
-        yield points([_settings(entry) for entry in answer.entries])
+        yield paragraph(_legend(answer.entries), style="dim")
+        yield from _best(answer)
+        if full:
+            for entry in answer.entries[1:]:
+                yield _settings(entry)
     else:
         yield paragraph(say("Nothing fits within the limits."), style="red")
     if answer.next_best_lever is not None:
-        lever = answer.next_best_lever
-        saves = ", ".join(f"{name} {value_text(value)}" for name, value in lever.saves.items())
-        yield paragraph(say("Next lever: {change} saves {saves}", change=lever.change, saves=saves))
-    yield paragraph(
-        say(
-            "{evaluated:,} of {candidates:,} candidates evaluated in {elapsed:.2f} s",
-            evaluated=answer.search.num_evaluated,
-            candidates=answer.search.num_candidates,
-            elapsed=answer.search.elapsed_s,
-        )
-    )
-    if answer.rejected.by_reason:
-        yield table(
-            (Column(name=say("Rejected"), right=True, keep=True), Column(name=say("Because"))),
-            [(f"{reason.count:,}", reason.message) for reason in answer.rejected.by_reason],
-        )
-    yield from ledger(answer.assumptions, answer.warnings)
+        yield paragraph(_lever(answer.next_best_lever))
+    yield from _search(answer)
+    yield from ledger(answer.assumptions, answer.warnings, page, full=full)
 
 
-def _ranking(entries: list[PlanEntry]) -> RenderableType:
+def _ranking(entries: Sequence[PlanEntry]) -> RenderableType:
     return table(
         (
             Column(name="#", right=True, keep=True),
-            Column(name=say("On")),
-            Column(name=say("Peak memory"), right=True, keep=True),
+            Column(name=say("On, and how")),
+            Column(name=say("Memory"), right=True, keep=True),
             Column(name=say("Duration"), right=True, keep=True),
-            Column(name=say("Card time"), right=True, keep=True),
+            Column(name=say("Card-hours"), right=True, keep=True),
             Column(name=say("Cost"), right=True, keep=True),
         ),
         [_row(entry) for entry in entries],
@@ -91,7 +87,7 @@ def _row(entry: PlanEntry) -> tuple[str, ...]:
         on += f" ({verdict_text(fit.verdict)})"
     return (
         f"{entry.rank}{'*' if entry.pareto else ''}",
-        on,
+        f"{on}\n{how_text(entry.settings)}",
         stacked(bytes_range_text(estimate.memory.peak_bytes)),
         stacked(time_range_text(time.total_s if time else None)),
         stacked(range_text(estimate.accelerator_hours, "h")),
@@ -99,7 +95,119 @@ def _row(entry: PlanEntry) -> tuple[str, ...]:
     )
 
 
-def _settings(entry: PlanEntry) -> str:
-    chosen = ", ".join(f"{name}={value_text(value)}" for name, value in entry.settings.items())
-    labels = f" [{', '.join(entry.labels)}]" if entry.labels else ""
-    return f"{entry.rank}{labels}: {chosen}"
+def how_text(settings: dict[str, Any]) -> str:
+    """The settings of a candidate in a few words: method, layout, batch, what it recomputes."""
+    words = [method_label(str(settings["method"]))] if settings.get("method") else []
+    strategy = settings.get("parallelism.strategy")
+    if strategy and strategy != "single":
+        words.append(layout_label(str(strategy)))
+    rows = settings.get("training.per_device_train_batch_size")
+    if rows is not None:
+        words.append(
+            say(
+                "batch {rows} x {times}",
+                rows=rows,
+                times=settings.get("training.gradient_accumulation_steps", 1),
+            )
+        )
+    if settings.get("training.packing"):
+        words.append(say("packed"))
+    if settings.get("training.gradient_checkpointing"):
+        words.append(say("checkpointing"))
+    return ", ".join(words)
+
+
+def _legend(entries: Sequence[PlanEntry]) -> str:
+    labels = [
+        say("{rank}: {labels}", rank=one.rank, labels=", ".join(map(goal_label, one.labels)))
+        for one in entries
+        if one.labels
+    ]
+    star = say("* none is better in cost, time and head-room together")
+    return "; ".join([*labels, star])
+
+
+def _best(answer: PlanAnswer) -> Iterator[RenderableType]:
+    best = answer.entries[0]
+    lines = []
+    if best.estimate.fit is not None and not isinstance(best.estimate.fit, list):
+        lines.append(fit_sentence(best.estimate.fit))
+    lines += run_sentences(best.estimate, answer.as_of)
+    yield heading(say("Plan {rank}", rank=best.rank))
+    if lines:
+        yield paragraph("\n".join(lines))
+    yield _settings(best)
+
+
+def _settings(entry: PlanEntry) -> RenderableType:
+    return facts(
+        [(name, value_text(value)) for name, value in entry.settings.items()],
+        title=say("Settings of plan {rank}", rank=entry.rank),
+    )
+
+
+def _lever(lever: Lever) -> str:
+    return say(
+        "Next lever for plan 1: {change}: {saves}.",
+        change=lever.change,
+        saves=", ".join(_saving(name, value) for name, value in lever.saves.items()),
+    )
+
+
+def _saving(name: str, value: Any) -> str:
+    more = isinstance(value, int | float) and value < 0
+    amount = abs(value) if isinstance(value, int | float) else 0.0
+    if name == "peak_bytes":
+        size = format_gib(amount)
+        return (
+            say("{size} more memory", size=size) if more else say("{size} less memory", size=size)
+        )
+    share = f"{amount:.1%}"
+    if name == "hours_fraction":
+        return (
+            say("{share} more time", share=share) if more else say("{share} less time", share=share)
+        )
+    if name == "cost_fraction":
+        return (
+            say("{share} more cost", share=share) if more else say("{share} less cost", share=share)
+        )
+    return f"{name} {value_text(value)}"
+
+
+def _search(answer: PlanAnswer) -> Iterator[RenderableType]:
+    yield paragraph(
+        say(
+            "{evaluated:,} of {candidates:,} candidates evaluated in {elapsed:.2f} s",
+            evaluated=answer.search.num_evaluated,
+            candidates=answer.search.num_candidates,
+            elapsed=answer.search.elapsed_s,
+        ),
+        style="dim",
+    )
+    if answer.rejected.by_reason:
+        yield table(
+            (
+                Column(name=say("Rejected"), right=True, keep=True),
+                Column(name=say("Because")),
+                Column(name=say("For example")),
+            ),
+            [
+                (f"{one.count:,}", one.message, _example(one.example))
+                for one in answer.rejected.by_reason
+            ],
+        )
+
+
+def _example(settings: dict[str, Any] | None) -> str:
+    if not settings:
+        return UNKNOWN
+    nodes, cards = (
+        settings.get("hardware.num_nodes"),
+        settings.get("hardware.accelerators_per_node"),
+    )
+    name = settings.get("hardware.accelerator")
+    on = ""
+    if name:
+        count = nodes * cards if isinstance(nodes, int) and isinstance(cards, int) else 1
+        on = f"{count} x {name}, "
+    return on + how_text(settings)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tuneplan.contract.parts import MoneyRange, Range
-from tuneplan.language import say
 from tuneplan.report.page import Page
 from tuneplan.units import DAY_S, GIB, HOUR_S, MINUTE_S
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 _DASH: Final = " – "
 UNKNOWN: Final = "–"
-_TINY_FRACTION: Final = 0.005
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,12 +30,14 @@ class Column:
         right: Numbers stand to the right.
         style: A colour or weight of rich's, where colours are wanted.
         keep: Never broken over lines.
+        width: Exactly so many columns wide.
     """
 
     name: str
     right: bool = False
     style: str = ""
     keep: bool = False
+    width: int | None = None
 
 
 def table(
@@ -57,6 +57,7 @@ def table(
             justify="right" if column.right else "left",
             no_wrap=column.keep,
             style=column.style,
+            width=column.width,
             overflow="fold",
         )
     for row in rows:
@@ -78,8 +79,8 @@ def paragraph(text: str, *, style: str = "") -> RenderableType:
     return Text(text, style=style)
 
 
-def points(items: Sequence[str]) -> RenderableType:
-    """A list of sentences, each behind a dash, wrapped under itself."""
+def points(items: Sequence[str], *, mark: str = "-") -> RenderableType:
+    """A list of sentences, each behind a mark, wrapped under itself."""
     from rich.table import Table
     from rich.text import Text
 
@@ -87,8 +88,33 @@ def points(items: Sequence[str]) -> RenderableType:
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
     for item in items:
-        grid.add_row("-", Text(item))
+        grid.add_row(mark, Text(item))
     return grid
+
+
+def facts(rows: Sequence[tuple[str, str]], *, title: str | None = None) -> RenderableType:
+    """Names and what they are, in two columns without a head."""
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 2))
+    if title:
+        grid.title, grid.title_justify, grid.title_style = title, "left", "bold"
+    grid.add_column(overflow="fold", max_width=38)
+    grid.add_column(overflow="fold")
+    for name, text in rows:
+        grid.add_row(Text(name), Text(text))
+    return grid
+
+
+def hanging(lines: Sequence[tuple[int, str, str]]) -> RenderableType:
+    """Lines as (indent, style, text); what wraps goes on under its own beginning."""
+    from rich.console import Group
+    from rich.padding import Padding
+    from rich.text import Text
+
+    return Group(*(Padding(Text(text, style=style), (0, 0, 0, 2 * indent))
+                   for indent, style, text in lines))  # fmt: skip
 
 
 def render(blocks: Sequence[RenderableType], page: Page) -> str:
@@ -188,33 +214,24 @@ def bars_table(
     show: Callable[[float], str],
     page: Page,
     title: str,
+    heads: tuple[str, str, str],
+    total: tuple[str, float] | None = None,
 ) -> RenderableType:
-    """Addends with their share of ``whole`` as bars, largest first; tiny ones together."""
-    width = max(10, page.width // 3)
-    ordered = _with_tiny_ones_together(sorted(rows, key=lambda row: -row[1]), whole)
+    """Addends with their share of ``whole`` as bars, in their order, and their sum below."""
+    width = max(10, page.width - 58)
     columns = (
-        Column(name=say("Term")),
-        Column(name=say("Size"), right=True, keep=True),
-        Column(name=say("Share"), right=True, keep=True),
+        Column(name=heads[0]),
+        Column(name=heads[1], right=True, keep=True),
+        Column(name=heads[2], right=True, keep=True),
         Column(name="", style="cyan", keep=True),
     )
+    every = [*rows, *((total,) if total else ())]
     cells = [
         (name, show(value), f"{value / whole:.0%}", bar(value / whole, width=width))
-        for name, value in ordered
+        for name, value in every
         if whole > 0
     ]
     return table(columns, cells, title=title)
-
-
-def _with_tiny_ones_together(
-    rows: Sequence[tuple[str, float]], whole: float
-) -> list[tuple[str, float]]:
-    shown = [row for row in rows if row[1] >= _TINY_FRACTION * whole]
-    tiny = [row for row in rows if row[1] < _TINY_FRACTION * whole]
-    if len(tiny) < 2:
-        return list(rows)
-    rest = say("{count} smaller ones", count=len(tiny))
-    return [*shown, (rest, sum(value for _, value in tiny))]
 
 
 def value_text(value: Any) -> str:

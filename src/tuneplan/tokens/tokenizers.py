@@ -157,9 +157,9 @@ def _shipped(name: str) -> Tokenizer:
         raise UnknownName(
             message(
                 "no_tokenizer",
-                "no tokenizer is known for {name}: give --tokenizer with a model folder, a "
-                "tokenizer.json, a tokenizer.model or a *.tiktoken file; or --tokenizer "
-                "approximate to count by characters",
+                "no tokenizer is known for {name}: name one (--tokenizer, or data.tokenizer in a "
+                "job): a model folder, a tokenizer.json, a tokenizer.model or a *.tiktoken file; "
+                "or approximate, to count by characters",
                 name=repr(name),
             ),
             name=name,

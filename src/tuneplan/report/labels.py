@@ -1,0 +1,130 @@
+"""What people call the terms, phases, links and groups that the core knows by a code."""
+
+from __future__ import annotations
+
+from tuneplan.language import say
+
+
+def memory_term_label(kind: str) -> str:
+    """A term of memory in words; an unknown one as it is spelled."""
+    return {
+        "frozen_weights": say("model weights, frozen"),
+        "quantized_weights": say("model weights, quantised"),
+        "quantization_constants": say("scales of the quantised weights"),
+        "trained_weights": say("model weights, trained"),
+        "adapters": say("adapter weights"),
+        "optimizer_states": say("optimizer states"),
+        "master_weights": say("fp32 copy of the trained weights"),
+        "gradients": say("gradients"),
+        "gradient_buckets": say("gradient buckets (DDP)"),
+        "gathered_units": say("embeddings and head, gathered"),
+        "layer_unit": say("layers, gathered"),
+        "communication_buffers": say("communication buffers"),
+        "cublas_workspace": say("workspace of the matrix library"),
+        "reference_model": say("reference model"),
+        "attention_mask": say("attention mask"),
+        "token_ids": say("token ids and labels"),
+        "kept_activations": say("activations kept for backward"),
+        "autocast_weights": say("half-precision copies (autocast)"),
+        "held_logits": say("logits still held"),
+        "layer_working_set": say("working memory of a layer"),
+        "loss_working_set": say("working memory of head and loss"),
+        "embedding_gradient": say("gradient of the embedding"),
+        "step_temporary": say("temporaries of the optimizer step"),
+    }.get(kind, kind)
+
+
+def time_term_label(kind: str) -> str:
+    """A term of the step's time in words."""
+    return {
+        "matmul": say("matrix products"),
+        "attention": say("attention"),
+        "elementwise": say("elementwise work and norms"),
+        "adapter": say("adapters"),
+        "loss": say("loss"),
+        "dequantize": say("expanding quantised weights"),
+        "recurrence": say("recurrent layers"),
+        "embedding": say("embedding"),
+        "optimizer": say("optimizer step"),
+        "launch": say("waiting for kernel launches"),
+        "host": say("work on the CPU between batches"),
+        "communication": say("waiting for other accelerators"),
+        "imbalance": say("waiting for the longest batch"),
+        "offload": say("moving offloaded state"),
+    }.get(kind, kind)
+
+
+def phase_label(phase: str) -> str:
+    """A phase of training in words."""
+    return {
+        "load": say("loading"),
+        "forward": say("forward pass"),
+        "loss": say("loss"),
+        "backward": say("backward pass"),
+        "optimizer": say("optimizer step"),
+        "optimizer_step": say("optimizer step"),
+        "step": say("optimizer step"),
+        "evaluation": say("evaluation"),
+    }.get(phase, phase)
+
+
+def method_label(method: str) -> str:
+    """A training method as papers write it."""
+    return {
+        "full": say("full fine-tuning"),
+        "freeze": say("fine-tuning of the last layers"),
+        "lora": "LoRA",
+        "dora": "DoRA",
+        "qlora": "QLoRA",
+        "gptq-lora": "GPTQ-LoRA",
+    }.get(method, method)
+
+
+def cost_item_label(name: str) -> str:
+    """An addend of the cost in words."""
+    return {
+        "used": say("for the accelerators used"),
+        "unused_accelerators": say("for accelerators rented and not used"),
+        "unused_term": say("for the rest of the term"),
+    }.get(name, name)
+
+
+def group_label(name: str) -> str:
+    """The group that an assumption belongs to, by its name."""
+    section = name.partition(".")[0]
+    return {
+        "model": say("Model"),
+        "data": say("Data"),
+        "hardware": say("Hardware"),
+        "parallelism": say("Hardware"),
+        "limits": say("Limits"),
+        "software": say("Software"),
+        "framework": say("Software"),
+        "energy": say("Energy"),
+        "behaviour": say("What the framework does"),
+    }.get(section, say("Training"))
+
+
+def layout_label(strategy: str) -> str:
+    """A parallel layout as its library writes it."""
+    return {
+        "ddp": "DDP",
+        "zero1": "ZeRO-1",
+        "zero2": "ZeRO-2",
+        "zero3": "ZeRO-3",
+        "fsdp": "FSDP",
+        "fsdp2": "FSDP2",
+        "hsdp": "HSDP",
+        "device_map": say("layers spread over the cards"),
+        "single": say("one card"),
+    }.get(strategy, strategy)
+
+
+def goal_label(goal: str) -> str:
+    """A goal, or what a plan is the best at."""
+    return {
+        "cheapest": say("cheapest"),
+        "fastest": say("fastest"),
+        "balanced": say("balanced"),
+        "smallest": say("smallest"),
+    }.get(goal, goal)

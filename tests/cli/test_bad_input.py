@@ -1,0 +1,173 @@
+"""What is wrong with the input is told: what, where, why, how to put it right; exit status 2."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from tuneplan.cli.main import run
+from tuneplan.contract.schema import json_schema
+
+QWEN = ("--model", "Qwen2.5-7B", "--method", "lora")
+APPROXIMATE = ("--set", "data.tokenizer=approximate")
+
+
+def refused(
+    capsys: pytest.CaptureFixture[str], *arguments: str, command: str = "estimate"
+) -> tuple[str, list[dict[str, object]]]:
+    """The text on stderr and the errors on stdout of a command that ends with status 2."""
+    assert run([command, *arguments, "--json"]) == 2
+    printed = capsys.readouterr()
+    document = json.loads(printed.out)
+    jsonschema.validate(document, json_schema("errors"))
+    assert "Traceback" not in printed.err
+    assert "defect" not in printed.err
+    return printed.err, document["errors"]
+
+
+@pytest.mark.parametrize("command", ["estimate", "plan"])
+def test_an_unknown_model_has_near_matches(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, errors = refused(capsys, "--model", "Lama-3.1-8B", command=command)
+    assert text.startswith("model: no model 'Lama-3.1-8B'")
+    assert text.count("Llama-3.1-8B") == 1
+    assert errors[0]["path"] == "model"
+    assert errors[0]["near"][0] == "Llama-3.1-8B"  # type: ignore[index]
+
+
+def test_an_unknown_accelerator_has_near_matches(capsys: pytest.CaptureFixture[str]) -> None:
+    _, errors = refused(capsys, "--model", "7B", "--accelerator", "H900")
+    assert errors[0]["path"] == "hardware.accelerator"
+    assert "NVIDIA H100 SXM" in errors[0]["near"]  # type: ignore[operator]
+
+
+def test_broken_yaml_is_told_with_its_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text("model: 7B\ntraining:\n  max_length: ]\n")
+    text, errors = refused(capsys, str(job))
+    assert text.startswith(f"{job}:3: broken YAML")
+    assert errors[0]["line"] == 3
+
+
+def test_negative_and_absurd_values_are_told_all_at_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    settings = ("training.max_length=-5", "adapter.r=0", "training.num_train_epochs=1e30")
+    flags = [part for setting in settings for part in ("--set", setting)]
+    text, errors = refused(capsys, "--model", "7B", *flags)
+    assert {error["path"] for error in errors} == {
+        *("training.max_length", "adapter.r", "training.num_train_epochs")
+    }
+    assert "3 mistakes in all." in text
+
+
+def test_lora_with_4_bits_is_a_contradiction(capsys: pytest.CaptureFixture[str]) -> None:
+    text, errors = refused(
+        capsys, "--model", "7B", "--method", "lora", "--set", "quantization.bits=4"
+    )
+    assert errors[0]["path"] == "quantization.bits"
+    assert "method: qlora" in text
+
+
+def test_two_kinds_of_data_are_a_contradiction(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text("model: 7B\ndata: {path: a.jsonl, num_samples: 5, mean_tokens: 4}\n")
+    text, _ = refused(capsys, str(job))
+    assert "two ways: path and num_samples" in text
+
+
+def test_a_lora_target_that_the_model_lacks_is_told_with_what_it_has(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text, errors = refused(capsys, *QWEN, "--set", "adapter.target_modules=[q_projj, v_proj]")
+    assert "no module 'q_projj'" in text
+    assert errors[0]["near"][0] == "q_proj"  # type: ignore[index]
+
+
+def test_broken_lines_are_answered_counted_and_located(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "data.jsonl"
+    data.write_text('{"text": "a b"}\n{oops\n{"text": 5}\n{"text": "c d e"}\n')
+    assert run(["estimate", *QWEN, "--data", str(data), *APPROXIMATE, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["data"]["num_samples"] == 2
+    warnings = {warning["code"]: warning for warning in answer["warnings"]}
+    assert warnings["bad_rows_left_out"]["params"] == {"bad": 2, "all": 4}
+    bad = [one for one in answer["warnings"] if one["code"] == "bad_row"]
+    assert [(one["path"], one["line"]) for one in bad] == [(str(data), 2), (str(data), 3)]
+    assert run(["data", "profile", str(data), "--tokenizer", "approximate"]) == 0
+    assert "Bad rows: 2" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"), [("", "is empty (0 bytes)"), ("\n\n", "no sample in")]
+)
+@pytest.mark.parametrize("command", [("estimate", *QWEN, "--data"), ("data", "profile")])
+def test_an_empty_data_set_is_refused(
+    command: tuple[str, ...],
+    content: str,
+    problem: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    data = tmp_path / "data.jsonl"
+    data.write_text(content)
+    tokenizer = APPROXIMATE if command[0] == "estimate" else ("--tokenizer", "approximate")
+    text, _ = refused(capsys, *command[1:], str(data), *tokenizer, command=command[0])
+    assert problem in text
+    assert text.count(str(data)) <= 2
+
+
+def test_an_empty_job_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = tmp_path / "job.yaml"
+    job.touch()
+    text, _ = refused(capsys, str(job))
+    assert text == f"{job} is empty: it needs at least a model\n"
+
+
+def test_an_unknown_architecture_is_refused_and_not_guessed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "config.json"
+    config.write_text('{"architectures": ["FooForCausalLM"], "model_type": "foo"}')
+    text, _ = refused(capsys, "--model", str(config))
+    assert "'foo' (FooForCausalLM), whose layers are not described" in text
+
+
+def test_a_price_sheet_with_a_bare_number_is_refused_even_if_no_price_is_needed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sheet = tmp_path / "prices.yaml"
+    sheet.write_text(
+        "offers:\n"
+        "  - provider: Example\n"
+        "    accelerator: H100\n"
+        "    num_accelerators: 1\n"
+        "    as_of: 2026-10-05\n"
+        "    price: 2.5\n"
+    )
+    text, errors = refused(capsys, "--model", "7B", "--set", f"prices=[{sheet}]")
+    assert text.startswith(f"{sheet}:6: offers[0].price: 2.5 is not an amount of money")
+    assert errors[0]["line"] == 6
+
+
+def test_a_choice_is_for_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    text, _ = refused(capsys, "--model", "7B", "--accelerator", "H100,A100")
+    assert "use `tuneplan plan`" in text
+
+
+def test_a_profile_that_cannot_be_saved_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "data.jsonl"
+    data.write_text('{"text": "a b"}\n')
+    arguments = ("profile", str(data), "--tokenizer", "approximate", "--save", str(tmp_path))
+    text, _ = refused(capsys, *arguments, command="data")
+    assert "cannot be written" in text

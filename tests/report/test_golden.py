@@ -1,0 +1,29 @@
+"""Reports beside the files in ``tests/golden``, whose README says how to write them anew."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+import sample_answers
+from tuneplan.report.estimate import estimate_text
+from tuneplan.report.explain import explain_text
+from tuneplan.report.page import Page
+from tuneplan.report.plan import plan_text
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+REPORTS = {
+    "estimate": lambda: estimate_text(sample_answers.estimate(), Page()),
+    "estimate-all": lambda: estimate_text(sample_answers.estimate(), Page(), full=True),
+    "explain": lambda: explain_text(sample_answers.explain(), Page()),
+    "plan": lambda: plan_text(sample_answers.plan(), Page()),
+}
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_a_report_reads_as_it_did(name: str) -> None:
+    path = GOLDEN / f"{name}.txt"
+    text = REPORTS[name]() + "\n"
+    if os.environ.get("TUNEPLAN_UPDATE_GOLDEN") == "1":
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
