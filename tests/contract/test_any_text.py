@@ -99,7 +99,7 @@ def test_any_setting_reads_or_is_refused(text: str) -> None:
 @given(st.sampled_from([k for k in keys() if "." in k]), st.sampled_from([-1, 0, 10**18, math.inf]))
 def test_no_number_is_taken_that_no_run_can_have(key: str, value: float) -> None:
     allowed = {
-        *("adapter.lora_alpha", "adapter.lora_dropout", "limits.headroom", "data.eval_fraction"),
+        *("adapter.lora_dropout", "limits.headroom", "data.eval_fraction"),
         "training.max_grad_norm",
     }
     if value == 0 and key in allowed:
