@@ -30,7 +30,7 @@ help:
 	@echo "make fix        let ruff put right what it can"
 	@echo "make bench      how fast it is, on this machine"
 	@echo "make reference  write the pages and examples that are made from code"
-	@echo "make accuracy RUNS=FILE.csv [COMPLETE=FILE.csv]  predictions against measured runs"
+	@echo "make accuracy   write docs/accuracy.md: RUNS=runs.csv [COMPLETE=complete.csv]"
 	@echo "make lowest     the tests with the oldest dependencies that are allowed"
 	@echo "make clean      remove what make has made"
 
@@ -101,7 +101,7 @@ reference: $(VENV)/for-tests
 
 accuracy: $(VENV)/for-tests
 	@test -n "$(RUNS)" || { echo "say which runs: make accuracy RUNS=runs.csv" >&2; exit 2; }
-	@$(BIN)/tuneplan validate $(RUNS) $(if $(COMPLETE),--complete $(COMPLETE))
+	@$(BIN)/python tools/accuracy_page.py $(RUNS) $(COMPLETE)
 
 lowest: $(VENV)/for-tests
 	@echo "==> A virtual environment in $(LOWEST) with the oldest dependencies allowed"

@@ -2,7 +2,8 @@
 
 A fenced block of the language ``console`` holds commands, each on a line that starts with ``$``,
 and under each what it prints. ``| head -N`` and ``| tail -N`` are understood; then a line of three
-dots stands for the rest. Commands run in the repository's root, 80 columns wide, on a fixed day.
+dots stands for the rest. A command that fails is an error unless ``$ echo $?`` follows it. Commands
+run in the repository's root, 80 columns wide, on a fixed day.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import io
 import os
 import re
 import shlex
-import sys
 from collections.abc import Iterator
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -20,6 +20,7 @@ from unittest.mock import patch
 from tuneplan.cli.main import run
 
 BLOCK = re.compile(r"(?m)^```console\n(.*?)^```$", re.DOTALL)
+SAY_STATUS = "$ echo $?"
 CUT = re.compile(r" \| (head|tail) -(\d+)$")
 # The day of every shown answer: 2026-11-30.
 SETTING = {"COLUMNS": "80", "NO_COLOR": "1", "SOURCE_DATE_EPOCH": "1796040000", "LC_ALL": "C.UTF-8"}
@@ -44,12 +45,22 @@ def with_answers(text: str, root: Path) -> str:
 
 def _answered(found: re.Match[str], root: Path) -> str:
     commands = [line for line in found[1].splitlines() if line.startswith("$ ")]
-    parts = [f"{line}\n{_output(line.removeprefix('$ '), root)}" for line in commands]
-    made = "```console\n" + "\n".join(parts) + "```"
+    parts, status = [], 0
+    for line in commands:
+        if line == SAY_STATUS:
+            parts.append(f"{line}\n{status}")
+            continue
+        printed, status = _run(line.removeprefix("$ "), root)
+        parts.append(f"{line}\n{printed}")
+        if status and SAY_STATUS not in commands:
+            msg = f"{line} failed, and the page does not expect it:\n{printed}"
+            raise ValueError(msg)
+    made = "```console\n" + "\n".join(parts) + "\n```"
     return found[0] if _steady(made) == _steady(found[0]) else made
 
 
-def _output(line: str, root: Path) -> str:
+def _run(line: str, root: Path) -> tuple[str, int]:
+    """What a command prints, and its exit status."""
     cut = CUT.search(line)
     words = shlex.split(line[: cut.start()] if cut else line)
     if words[0] != "tuneplan":
@@ -61,14 +72,13 @@ def _output(line: str, root: Path) -> str:
         patch.dict(os.environ, SETTING),
         redirect_stdout(printed),
         redirect_stderr(printed),
-        patch.object(sys, "argv", words),
     ):
-        run(words[1:])
+        status = run(words[1:])
     lines = [each.rstrip() for each in printed.getvalue().strip("\n").splitlines()]
     if cut:
         count = int(cut[2])
         lines = [*lines[:count], "..."] if cut[1] == "head" else ["...", *lines[-count:]]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines), status
 
 
 def _steady(text: str) -> str:
