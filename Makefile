@@ -78,6 +78,7 @@ lint: $(VENV)/for-tests
 types: $(VENV)/for-tests
 	@echo "==> mypy"
 	@$(BIN)/mypy
+	@$(BIN)/mypy tests/typed
 
 rooms: $(VENV)/for-tests
 	@echo "==> import-linter"
