@@ -1,4 +1,4 @@
-"""Write the reference pages that are made from code: job file, command line, errors, frameworks.
+"""Write what is made from code: reference pages, and the output of commands shown in pages.
 
 ``python tools/make_reference.py`` writes them; with ``--check`` it only says which are out of
 date, with exit status 1 where any is. A house test runs the check.
@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src"
 sys.path.insert(0, str(SOURCE))
 
+from console_blocks import pages_with_blocks, with_answers  # noqa: E402 - beside this file
 from frameworks_page import frameworks_page  # noqa: E402 - beside this file
 
 from tuneplan import errors  # noqa: E402 - the source tree of this file comes first
@@ -66,6 +67,7 @@ Every command takes `--json` and `--lang`.
 Answers go to stdout, errors to stderr.
 With `--json` errors also go to stdout, as an object of the `errors` schema.
 `TUNEPLAN_LANG` sets the language where `--lang` does not.
+`SOURCE_DATE_EPOCH` stands for the clock where an answer is to be made again.
 
 | exit status | meaning |
 |---|---|
@@ -196,12 +198,21 @@ PAGES = {
 }
 
 
+def all_pages() -> Iterator[tuple[str, str]]:
+    """File and text of every page: the made ones, then those that show commands."""
+    for name, make in PAGES.items():
+        yield name, make()
+    for path in pages_with_blocks(ROOT):
+        name = path.relative_to(ROOT).as_posix()
+        if name not in PAGES:
+            yield name, with_answers(path.read_text(encoding="utf-8"), ROOT)
+
+
 def main(arguments: list[str]) -> int:
     """Write the pages, or check them."""
     outdated = 0
-    for name, make in PAGES.items():
+    for name, text in all_pages():
         path = ROOT / name
-        text = make()
         if path.exists() and path.read_text(encoding="utf-8") == text:
             continue
         if "--check" in arguments:

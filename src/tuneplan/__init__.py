@@ -4,23 +4,70 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tuneplan._version import __version__
+
 if TYPE_CHECKING:
+    from tuneplan._api import estimate, plan, validate
     from tuneplan.contract.reading import load_job
+    from tuneplan.errors import InputError, InvalidRequest, MissingExtra, Mistake, TuneplanError
+    from tuneplan.planner.estimate import JobEstimate
+    from tuneplan.planner.plan import Entry, Plan
+    from tuneplan.planner.profile_data import profile_data
+    from tuneplan.planner.validate import Validation
+    from tuneplan.spec.answer import Assumption, Basis, Estimate, Notice, Term
+    from tuneplan.spec.stated import StatedJob
+    from tuneplan.tokens.profile import DataProfile
 
-__version__ = "0.1.0"
-__all__ = ["__version__", "load_job"]
+__all__ = [
+    "Assumption",
+    "Basis",
+    "DataProfile",
+    "Entry",
+    "Estimate",
+    "InputError",
+    "InvalidRequest",
+    "JobEstimate",
+    "MissingExtra",
+    "Mistake",
+    "Notice",
+    "Plan",
+    "StatedJob",
+    "Term",
+    "TuneplanError",
+    "Validation",
+    "__version__",
+    "estimate",
+    "load_job",
+    "plan",
+    "profile_data",
+    "validate",
+]
 
-_HOMES = {"load_job": "tuneplan.contract.reading"}
+_HOMES = {
+    "tuneplan._api": ("estimate", "plan", "validate"),
+    "tuneplan.contract.reading": ("load_job",),
+    "tuneplan.errors": (
+        *("InputError", "InvalidRequest", "MissingExtra", "Mistake", "TuneplanError"),
+    ),
+    "tuneplan.planner.estimate": ("JobEstimate",),
+    "tuneplan.planner.plan": ("Entry", "Plan"),
+    "tuneplan.planner.profile_data": ("profile_data",),
+    "tuneplan.planner.validate": ("Validation",),
+    "tuneplan.spec.answer": ("Assumption", "Basis", "Estimate", "Notice", "Term"),
+    "tuneplan.spec.stated": ("StatedJob",),
+    "tuneplan.tokens.profile": ("DataProfile",),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public function when it is first used, so that ``import tuneplan`` stays light."""
-    if name not in _HOMES:
+    """Import a public name when it is first used, so that ``import tuneplan`` stays light."""
+    if name not in _HOME_OF:
         msg = f"module 'tuneplan' has no attribute {name!r}"
         raise AttributeError(msg)
     from importlib import import_module
 
-    found = getattr(import_module(_HOMES[name]), name)
+    found = getattr(import_module(_HOME_OF[name]), name)
     globals()[name] = found
     return found
 

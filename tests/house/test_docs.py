@@ -1,17 +1,20 @@
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
 
+import tuneplan
 from tuneplan.cli.commands import COMMANDS
 from tuneplan.contract.job import keys
 from tuneplan.contract.reading import load_job
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "reference"
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
 def test_the_reference_pages_are_what_the_code_says() -> None:
@@ -43,3 +46,37 @@ def test_the_job_files_in_the_docs_are_read() -> None:
             document = yaml.safe_load(block)
             if isinstance(document, dict) and "model" in document:
                 load_job(document)
+
+
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_to_a_file_leads_somewhere(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    targets = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text)
+    missing = [t for t in targets if "://" not in t and not (page.parent / t).exists()]
+    assert missing == []
+
+
+@pytest.mark.parametrize("name", sorted(set(tuneplan.__all__) - {"__version__"}))
+def test_every_public_name_is_in_the_python_reference(name: str) -> None:
+    assert f"`{name}" in (REFERENCE / "python.md").read_text(encoding="utf-8")
+
+
+def test_the_page_of_the_rooms_says_what_the_contract_says() -> None:
+    contract = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    layers = contract["tool"]["importlinter"]["contracts"][0]["layers"]
+    page = (ROOT / "docs" / "internals" / "rooms.md").read_text(encoding="utf-8")
+    assert "\n".join(layers) in page
+
+
+def test_the_readme_names_every_room() -> None:
+    tree = (ROOT / "README.md").read_text(encoding="utf-8")
+    rooms = {path.parent.name for path in (ROOT / "src" / "tuneplan").glob("*/__init__.py")}
+    assert {room for room in rooms if f"  {room}/ " not in tree} == set()
+
+
+@pytest.mark.parametrize("target", re.search(r"(?m)^\.PHONY: (.*)$", MAKEFILE)[1].split())
+def test_make_help_tells_of_every_target(target: str) -> None:
+    assert f'"make {target} ' in MAKEFILE or target == "help"

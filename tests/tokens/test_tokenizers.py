@@ -161,7 +161,7 @@ class TestFinding:
         monkeypatch.setattr(sys, "path", [])
         monkeypatch.setattr(sys, "path_importer_cache", {})
         monkeypatch.delitem(sys.modules, "llama_models", raising=False)
-        with pytest.raises(InputError, match="pip install llama-models"):
+        with pytest.raises(InputError, match=r"pip install 'tuneplan\[tokens\]' llama-models"):
             find_tokenizer(model="meta-llama/Llama-3.1-8B")
 
     def test_a_library_that_is_missing_is_named_with_its_extra(self, monkeypatch):

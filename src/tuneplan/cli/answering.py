@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,10 +18,18 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer", bound="Header")
 NOTHING_FITS = 3
+_LONGEST_EPOCH = 11  # digits: the year 5138
 
 
 def today() -> date:
-    """The day in UTC: answers state it, and the age of prices is counted to it."""
+    """The day in UTC: answers state it, and the age of prices is counted to it.
+
+    ``SOURCE_DATE_EPOCH`` (seconds since 1970) stands for the clock, so that an answer can be made
+    again: reproducible-builds.org/specs/source-date-epoch.
+    """
+    written = os.environ.get("SOURCE_DATE_EPOCH", "")
+    if written.isascii() and written.isdigit() and len(written) <= _LONGEST_EPOCH:
+        return datetime.fromtimestamp(int(written), tz=UTC).date()
     return datetime.now(tz=UTC).date()
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 import click
 
-from tuneplan import __version__
+from tuneplan._version import __version__
 from tuneplan.cli.commands import COMMANDS, LateGroup
 from tuneplan.cli.options import language_of, wants_json
 from tuneplan.errors import InputError, MissingExtra, Mistake, TuneplanError

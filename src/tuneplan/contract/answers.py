@@ -309,7 +309,7 @@ class Errors(Part):
 
 def header(command: str, *, as_of: str) -> dict[str, Any]:
     """The keyword data of an answer's header; ``as_of`` is the day, which only the caller knows."""
-    from tuneplan import __version__
+    from tuneplan._version import __version__
 
     return {
         "tuneplan_version": __version__,

@@ -1,0 +1,85 @@
+"""The public functions that need the world: catalogues of the job, and today's date.
+
+Use-cases take both as arguments; these wrappers fill them in. The package itself re-exports what
+stands here. May import every room but the command line; read ``planner/sources.py`` next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from tuneplan.contract.reading import load_job
+from tuneplan.planner.estimate import JobEstimate, estimate_job
+from tuneplan.planner.plan import Plan, plan_job
+from tuneplan.planner.predicting import Predictor
+from tuneplan.planner.sources import Sources, sources_for
+from tuneplan.planner.validate import Validation
+from tuneplan.planner.validate import validate as validate_runs
+from tuneplan.spec.stated import StatedJob
+
+Job: TypeAlias = StatedJob | str | Path | Mapping[str, Any]
+
+
+def estimate(job: Job, *, today: date | None = None) -> JobEstimate:
+    """Whether one configuration fits, how fast it is, what it costs.
+
+    Args:
+        job: What ``load_job`` gave, a job file (YAML, JSON or TOML), or its content as a mapping.
+        today: The day that the age of prices is counted to; None for today in UTC.
+
+    Returns:
+        Memory, time, cost, energy and storage as ranges, with every assumption made. "Does not
+        fit" is an answer: ``.memory.fit.verdict``.
+
+    Raises:
+        InputError: What the user can mend; ``.mistakes`` lists all of it.
+        MissingExtra: Data files are to be read and the ``tokens`` extra is not installed.
+    """
+    stated = _stated(job)
+    return estimate_job(stated, sources_for(stated, today=today or _today()))
+
+
+def plan(job: Job, *, today: date | None = None) -> Plan:
+    """What to run a job on: chips, counts and settings, ranked by the job's goal.
+
+    Args:
+        job: As for ``estimate``; what it leaves open is searched.
+        today: As for ``estimate``.
+
+    Returns:
+        The shortlist, the Pareto set, and why everything else was left out.
+
+    Raises:
+        InputError: What the user can mend; ``.mistakes`` lists all of it.
+        MissingExtra: Data files are to be read and the ``tokens`` extra is not installed.
+    """
+    stated = _stated(job)
+    return plan_job(stated, sources_for(stated, today=today or _today()))
+
+
+def validate(
+    path: str | Path, *, complete: str | Path | None = None, today: date | None = None
+) -> Validation:
+    """Predict every measured run of a CSV and say how far off each prediction is.
+
+    Args:
+        path: The runs; columns as in ``docs/reference/runs.md``, any subset.
+        complete: A CSV that says which rows count in the error tables; None for all.
+        today: As for ``estimate``.
+
+    Raises:
+        InputError: One of the files does not read.
+    """
+    sources = Sources(today=today or _today())
+    return validate_runs(path, predict=Predictor(sources), complete=complete)
+
+
+def _stated(job: Job) -> StatedJob:
+    return job if isinstance(job, StatedJob) else load_job(job)
+
+
+def _today() -> date:
+    return datetime.now(tz=UTC).date()
