@@ -72,8 +72,10 @@ class JobEstimate:
         return self.time.run.total_s if self.time and self.time.run else None
 
 
-def estimate_job(job: StatedJob, sources: Sources) -> JobEstimate:
-    """Estimate one configuration.
+def estimate_job(
+    job: StatedJob, sources: Sources, *, dataset: Dataset | None = None
+) -> JobEstimate:
+    """Estimate one configuration; ``dataset`` where the job's data is read already.
 
     Raises:
         InputError: Everything the user can mend: unknown names, contradictions, files.
@@ -81,7 +83,7 @@ def estimate_job(job: StatedJob, sources: Sources) -> JobEstimate:
     with at_key("model"):
         found = sources.models.resolve(job.model, base_path=job.base_path)
     platform = resolve_platform(job, sources)
-    dataset = read_dataset(job)
+    dataset = dataset or read_dataset(job)
     dataset = replace(
         dataset,
         assumptions=(*found.assumptions, *dataset.assumptions),

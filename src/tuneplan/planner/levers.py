@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from tuneplan.errors import TuneplanError
 from tuneplan.language import Message, message
+from tuneplan.planner.dataset import Dataset
 from tuneplan.planner.estimate import JobEstimate, estimate_job
 from tuneplan.planner.sources import Sources
 from tuneplan.spec.stated import StatedJob
@@ -27,7 +28,9 @@ class Lever:
     saves: Mapping[str, float]
 
 
-def next_best_lever(job: StatedJob, now: JobEstimate, sources: Sources) -> Lever | None:
+def next_best_lever(
+    job: StatedJob, now: JobEstimate, sources: Sources, dataset: Dataset
+) -> Lever | None:
     """The change that shortens the run most, or, where none does, that frees most memory.
 
     None where no change saves at least 3 % of the time or of the memory.
@@ -35,7 +38,7 @@ def next_best_lever(job: StatedJob, now: JobEstimate, sources: Sources) -> Lever
     tried: list[Lever] = []
     for key, value, change, changed in _changes(job, now):
         try:
-            then = estimate_job(changed, sources)
+            then = estimate_job(changed, sources, dataset=dataset)
         except TuneplanError:
             continue
         tried.append(Lever(change=change, key=key, value=value, saves=_saves(now, then)))

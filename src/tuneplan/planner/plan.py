@@ -92,7 +92,8 @@ def plan_job(job: StatedJob, sources: Sources) -> Plan:
         _entry(job, table, row, rank, chosen, found.architecture, dataset, sources)
         for rank, row in enumerate(chosen.rows, start=1)
     )
-    lever = next_best_lever(entries[0].job, entries[0].estimate, sources) if entries else None
+    best = entries[0] if entries else None
+    lever = next_best_lever(best.job, best.estimate, sources, dataset) if best else None
     notices = (
         *job.notices,
         *(Notice(message=note) for note in found.notes),

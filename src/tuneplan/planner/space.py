@@ -18,6 +18,7 @@ MOST_NODES: Final = 8
 METHODS: Final = ("full", "lora", "qlora")
 STRATEGIES: Final = ("ddp", "zero2", "zero3", "fsdp")
 GLOBAL_BATCH: Final = 32
+_OLDEST_CAPABILITY: Final = 7.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,13 +164,36 @@ def _accelerators(
     offered = {offer.accelerator for offer in sources.offers.offers}
     chips = tuple(
         chip for chip in sources.accelerators.accelerators
-        if chip.name in offered and chip.vendor in ("NVIDIA", "AMD")
+        if chip.name in offered and _runs_today(chip)
     )  # fmt: skip
+    left_out = sorted(
+        chip.name for chip in sources.accelerators.accelerators
+        if chip.name in offered and not _runs_today(chip)
+    )  # fmt: skip
+    if left_out:
+        notices.append(Notice(message=message(
+            "chips_left_out",
+            "not searched, because today's PyTorch builds do not run on them: {names}; name one "
+            "with --accelerator to plan with it",
+            names=", ".join(left_out),
+        )))  # fmt: skip
     if not chips:
         raise InvalidRequest(
             [Mistake(message=message("no_chip_offered", "no accelerator has an offer"))]
         )
     return chips
+
+
+def _runs_today(chip: Accelerator) -> bool:
+    """Whether the frameworks' current builds run on a chip.
+
+    CUDA 13, which PyTorch's default builds use since 2.11, begins with compute capability 7.5
+    (CUDA Toolkit 13.0 release notes: Maxwell, Pascal and Volta are dropped); ROCm builds serve
+    AMD Instinct cards.
+    """
+    if chip.vendor == "AMD":
+        return True
+    return chip.vendor == "NVIDIA" and (chip.compute_capability or 0.0) >= _OLDEST_CAPABILITY
 
 
 def _global_batch(job: StatedJob, assumptions: list[Assumption]) -> int:
