@@ -187,7 +187,7 @@ def _accelerators(
 def _runs_today(chip: Accelerator) -> bool:
     """Whether the frameworks' current builds run on a chip.
 
-    CUDA 13, which PyTorch's default builds use since 2.11, begins with compute capability 7.5
+    CUDA 13, which PyTorch's default builds use by 2.14 (cu130), begins with compute capability 7.5
     (CUDA Toolkit 13.0 release notes: Maxwell, Pascal and Volta are dropped); ROCm builds serve
     AMD Instinct cards.
     """
