@@ -86,7 +86,7 @@ def _adapted(context: Context, adapter: Adapter) -> list[ExplainedNode]:
     model, recipe = context.estimate.resolved.model, context.estimate.resolved.recipe
     dora = adapter.use_dora or recipe.method is Method.DORA
     nodes = []
-    for module in adapted_modules(model, adapter.target_modules, vision=recipe.trains_vision):
+    for module in adapted_modules(model, adapter, vision=recipe.trains_vision):
         node = _count(
             module.path,
             module.adapter_parameters(adapter.r, use_dora=dora),
