@@ -60,7 +60,7 @@ def operation_times_s(operations: Sequence[Operation], curves: ChipCurves) -> li
     times: list[Number] = [0.0] * len(operations)
     products: dict[DType, list[int]] = {}
     for index, operation in enumerate(operations):
-        if operation.kind in (OperationKind.MATMUL, OperationKind.GROUPED_MATMUL):
+        if _is_product(operation):
             products.setdefault(operation.dtype, []).append(index)
         else:
             times[index] = operation_time_s(operation, curves) * operation.count
@@ -288,9 +288,16 @@ def _adapter_s(operation: Operation, curves: ChipCurves) -> Number:
     The table starts at 32 columns: a product of lower rank takes as long, as all of them are
     bound by the memory of their wide side (0.65 of the A100's bandwidth at ranks up to 64).
     """
-    if np.ndim(operation.flops) == 0 and operation.flops == 0:
+    if not _is_product(operation):
         return _streaming_s(operation, curves)
     return _matmul_s(operation, curves)
+
+
+def _is_product(operation: Operation) -> bool:
+    """A matrix product; of an adapter's operations those that multiply."""
+    if operation.kind is OperationKind.ADAPTER:
+        return bool(np.any(operation.flops))
+    return operation.kind in (OperationKind.MATMUL, OperationKind.GROUPED_MATMUL)
 
 
 def _recurrence_s(operation: Operation, curves: ChipCurves) -> Number:

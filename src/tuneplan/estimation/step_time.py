@@ -183,7 +183,7 @@ def _stretches(
     found: dict[tuple[str, bool], _Stretch] = {}
     times = operation_times_s(operations, curves)
     for operation, seconds in zip(operations, times, strict=True):
-        stretch = found.setdefault(_stretch(operation), _Stretch())
+        stretch = found.setdefault(stretch_of(operation), _Stretch())
         if operation.kind is OperationKind.HOST_COPY:
             stretch.copies_s = stretch.copies_s + seconds
             continue
@@ -194,7 +194,7 @@ def _stretches(
     return found
 
 
-def _stretch(operation: Operation) -> tuple[str, bool]:
+def stretch_of(operation: Operation) -> tuple[str, bool]:
     """Operations that share one launch floor: stage (recomputation runs inside backward), place."""
     stage = Stage.BACKWARD if operation.stage is Stage.RECOMPUTE else operation.stage
     outer = operation.kind in _OUTER_KINDS or "lm_head" in operation.name

@@ -20,6 +20,7 @@ from tuneplan.errors import InputError
 from tuneplan.estimation.batches import BatchShape, length_spread, sample_lengths
 from tuneplan.estimation.communication import communication_term
 from tuneplan.estimation.memory import assemble, workspace_bytes
+from tuneplan.estimation.merging import merge_like
 from tuneplan.estimation.offload import offload_term
 from tuneplan.estimation.operations import Operation
 from tuneplan.estimation.optimizer_step import step_operations
@@ -441,7 +442,7 @@ class Search:
 
     def _operations(self, walked: Walked) -> tuple[Operation, ...]:
         if id(walked) not in self._listed:
-            self._listed[id(walked)] = listed_operations(walked)
+            self._listed[id(walked)] = merge_like(listed_operations(walked))
         return self._listed[id(walked)]
 
     def _optimizer_s(self, found: ResolvedRecipe, held: Persistent, chip_index: int) -> float:
