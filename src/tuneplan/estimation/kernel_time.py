@@ -60,23 +60,23 @@ def operation_times_s(operations: Sequence[Operation], curves: ChipCurves) -> li
     times: list[Number] = [0.0] * len(operations)
     products: dict[DType, list[int]] = {}
     for index, operation in enumerate(operations):
-        if _is_product(operation):
+        if is_product(operation):
             products.setdefault(operation.dtype, []).append(index)
         else:
             times[index] = operation_time_s(operation, curves) * operation.count
     for dtype, indices in products.items():
-        shapes = [_product_shape(operations[index]) for index in indices]
+        shapes = [product_shape(operations[index]) for index in indices]
         common = np.broadcast_shapes(*(np.shape(size) for shape in shapes for size in shape))
         stacked = [
             np.stack([np.broadcast_to(np.asarray(size, dtype=float), common) for size in axis])
             for axis in zip(*shapes, strict=True)
         ]
-        found = gemm_time_s(_gemm_curve(curves, dtype), *stacked)
+        found = gemm_time_s(gemm_curve(curves, dtype), *stacked)
         for index, shape, seconds in zip(indices, shapes, found, strict=True):
             operation = operations[index]
             single = all(np.ndim(size) == 0 for size in shape)
             one = seconds.flat[0] if single else seconds
-            times[index] = _plain(one * operation.count * _slowdown(operation, curves))
+            times[index] = _plain(one * operation.count * slowdown(operation, curves))
     return times
 
 
@@ -206,7 +206,7 @@ def _eager_attention_s(
     """Two (five backward) batched products at the chip's product rate, then the score traffic."""
     elements = visible_pairs(shape) * shape.num_sequences * shape.num_heads
     per_element = _EAGER_BACKWARD_BYTES if shape.backward else _EAGER_FORWARD_BYTES
-    curve = _gemm_curve(curves, dtype)
+    curve = gemm_curve(curves, dtype)
     length = np.asarray(shape.length, dtype=float)
     rate = (
         2.0
@@ -224,16 +224,17 @@ def _eager_attention_s(
 
 
 def _matmul_s(operation: Operation, curves: ChipCurves) -> Number:
-    seconds = gemm_time_s(_gemm_curve(curves, operation.dtype), *_product_shape(operation))
-    return _plain(seconds * _slowdown(operation, curves))
+    seconds = gemm_time_s(gemm_curve(curves, operation.dtype), *product_shape(operation))
+    return _plain(seconds * slowdown(operation, curves))
 
 
-def _slowdown(operation: Operation, curves: ChipCurves) -> float:
+def slowdown(operation: Operation, curves: ChipCurves) -> float:
+    """Of a grouped product against the whole one it is looked up as."""
     grouped = operation.kind is OperationKind.GROUPED_MATMUL
     return curves.grouped_slowdown if grouped else 1.0
 
 
-def _product_shape(operation: Operation) -> tuple[Number, Number, Number]:
+def product_shape(operation: Operation) -> tuple[Number, Number, Number]:
     """What is looked up: a grouped product is one product over all groups' weights.
 
     Its rows per group decide how well a tile is filled, its groups how many tiles run side by
@@ -247,7 +248,8 @@ def _product_shape(operation: Operation) -> tuple[Number, Number, Number]:
     return operation.m / groups, operation.n * groups, operation.k
 
 
-def _gemm_curve(curves: ChipCurves, dtype: DType) -> GemmCurve:
+def gemm_curve(curves: ChipCurves, dtype: DType) -> GemmCurve:
+    """The table of a dtype; ``NotSupported`` where the chip has none."""
     found = curves.gemm.get(dtype)
     if found is None:
         raise NotSupported(
@@ -288,12 +290,12 @@ def _adapter_s(operation: Operation, curves: ChipCurves) -> Number:
     The table starts at 32 columns: a product of lower rank takes as long, as all of them are
     bound by the memory of their wide side (0.65 of the A100's bandwidth at ranks up to 64).
     """
-    if not _is_product(operation):
+    if not is_product(operation):
         return _streaming_s(operation, curves)
     return _matmul_s(operation, curves)
 
 
-def _is_product(operation: Operation) -> bool:
+def is_product(operation: Operation) -> bool:
     """A matrix product; of an adapter's operations those that multiply."""
     if operation.kind is OperationKind.ADAPTER:
         return bool(np.any(operation.flops))

@@ -18,17 +18,16 @@ from numpy.typing import NDArray
 from tuneplan.catalog.links import resolve_cluster
 from tuneplan.errors import InputError
 from tuneplan.estimation.batches import BatchShape, length_spread, sample_lengths
+from tuneplan.estimation.bundles import Bundle, bundle, bundle_time
 from tuneplan.estimation.communication import communication_term
 from tuneplan.estimation.memory import assemble, workspace_bytes
-from tuneplan.estimation.merging import merge_like
 from tuneplan.estimation.offload import offload_term
-from tuneplan.estimation.operations import Operation
 from tuneplan.estimation.optimizer_step import step_operations
 from tuneplan.estimation.persistent import Persistent, persistent
 from tuneplan.estimation.run_time import likely_run
 from tuneplan.estimation.sharded_units import Unit, communication_units
 from tuneplan.estimation.sharding import seen_by_layers
-from tuneplan.estimation.step_time import MICRO_BATCH_HOST_S, ComputeTime, compute_time
+from tuneplan.estimation.step_time import MICRO_BATCH_HOST_S, compute_time
 from tuneplan.estimation.uncertainty import FRAGMENTATION
 from tuneplan.estimation.walking import Walked, walk_model
 from tuneplan.frameworks.resolve import ResolvedRecipe, resolve_recipe
@@ -162,12 +161,12 @@ class Search:
             self.classes.setdefault(class_of(chip), []).append(index)
         self._batches: dict[Any, BatchShape] = {}
         self._walks: dict[Any, Walked] = {}
-        self._listed: dict[int, tuple[Operation, ...]] = {}
+        self._bundles: dict[int, Bundle] = {}
         self._peaks: dict[Any, Floats] = {}
         self._optimizer: dict[Any, float] = {}
         self._clusters: dict[tuple[int, int], Cluster | None] = {}
         self._communication: dict[Any, tuple[float, float]] = {}
-        self._computed: dict[Any, ComputeTime] = {}
+        self._computed: dict[Any, tuple[Floats, Floats]] = {}
         self._refusals: dict[str, Refusal] = {}
 
     def table(self) -> Table:
@@ -385,26 +384,43 @@ class Search:
         usable = np.array([self._cluster(chip_index, s) is not None for s in grid.shapes])
         if not (fits & usable[:, None]).any():
             return step_s, total_s, usable
+        rows = np.flatnonzero(usable & fits.any(axis=1))
         micro_s, forward_s = self._compute(found, grid, chip_index)
-        for row, shape in enumerate(grid.shapes):
-            cluster = self._cluster(chip_index, shape)
-            if cluster is None or not fits[row].any():
-                continue
+        once, per_micro, per_step = self._by_shape(found, grid, chip_index, rows)
+        accumulation = grid.accumulation[rows]
+        own = (micro_s + MICRO_BATCH_HOST_S) * accumulation + once
+        waiting = self._waiting(found, grid, rows)
+        step_s[rows] = own * (1 + waiting) + per_micro * accumulation + per_step
+        total_s[rows] = self._total(found, grid, rows, step_s[rows], forward_s)
+        return step_s, total_s, usable
+
+    def _by_shape(
+        self, found: ResolvedRecipe, grid: _Grid, chip_index: int, rows: NDArray[np.intp]
+    ) -> tuple[Floats, Floats, Floats]:
+        """Seconds by shape, as columns: optimizer, exchange per micro-batch, and once a step."""
+        columns = np.zeros((3, len(rows), 1))
+        for place, row in enumerate(rows):
+            cluster = self._cluster(chip_index, grid.shapes[row])
+            assert cluster is not None  # noqa: S101 - the row is usable
             layout = replace(found.parallelism, data=int(grid.ranks[row]))
             at = replace(found, parallelism=layout)
-            accumulation = grid.accumulation[row]
-            per_micro, per_step = self._exchange(at, cluster, chip_index)
-            own = (micro_s + MICRO_BATCH_HOST_S) * accumulation
-            own = own + self._optimizer_s(at, grid.held, chip_index)
-            samples = grid.samples * accumulation
-            waiting = np.where(
-                grid.fixed,
-                0.0,
-                imbalance_of(layout, fixed=False, samples_per_rank=samples, spread=self.spread),
+            columns[0, place] = self._optimizer_s(at, grid.held, chip_index)
+            columns[1:, place, 0] = self._exchange(at, cluster, chip_index)
+        return columns[0], columns[1], columns[2]
+
+    def _waiting(self, found: ResolvedRecipe, grid: _Grid, rows: NDArray[np.intp]) -> Floats:
+        """Share that the slowest rank computes longer, by shape and micro-batch."""
+        waiting = np.zeros((len(rows), len(grid.batches)))
+        for place, row in enumerate(rows):
+            layout = replace(found.parallelism, data=int(grid.ranks[row]))
+            share = imbalance_of(
+                layout,
+                fixed=False,
+                samples_per_rank=grid.samples * grid.accumulation[row],
+                spread=self.spread,
             )
-            step_s[row] = own * (1 + waiting) + per_micro * accumulation + per_step
-            total_s[row] = self._total(at, grid, cluster, accumulation, step_s[row], forward_s)
-        return step_s, total_s, usable
+            waiting[place] = np.where(grid.fixed, 0.0, share)
+        return waiting
 
     def _cluster(self, chip_index: int, shape: tuple[int, int]) -> Cluster | None:
         key = (chip_index, self.space.shapes.index(shape))
@@ -435,15 +451,13 @@ class Search:
         walked = self._walk(found, grid.batches, worst=False, accumulating=False)
         key = (id(walked), curves.accelerator)
         if key not in self._computed:
-            recipe = replace(found.recipe, gradient_accumulation_steps=1)
-            self._computed[key] = compute_time(self._operations(walked), (), recipe, curves)
-        computed = self._computed[key]
-        return np.asarray(computed.total_s), np.asarray(computed.forward_s)
-
-    def _operations(self, walked: Walked) -> tuple[Operation, ...]:
-        if id(walked) not in self._listed:
-            self._listed[id(walked)] = merge_like(listed_operations(walked))
-        return self._listed[id(walked)]
+            if id(walked) not in self._bundles:
+                self._bundles[id(walked)] = bundle(listed_operations(walked))
+            total, forward = bundle_time(
+                self._bundles[id(walked)], curves, compiled=found.recipe.kernels.compiled
+            )
+            self._computed[key] = (np.asarray(total), np.asarray(forward))
+        return self._computed[key]
 
     def _optimizer_s(self, found: ResolvedRecipe, held: Persistent, chip_index: int) -> float:
         layout = found.parallelism
@@ -482,25 +496,24 @@ class Search:
         self,
         found: ResolvedRecipe,
         grid: _Grid,
-        cluster: Cluster,
-        accumulation: Floats,
+        rows: NDArray[np.intp],
         step_s: Floats,
         forward_s: Floats,
     ) -> Floats:
         statistics = self.dataset.statistics
         if statistics is None or not statistics.num_samples:
-            return np.full(len(grid.batches), np.nan)
+            return np.full(step_s.shape, np.nan)
         recipe = found.recipe
         run = likely_run(
             step_s=step_s,
             forward_s=forward_s,
             sequences=np.array([float(batch.sequences) for batch in grid.batches]),
-            samples=np.array([batch.samples for batch in grid.batches]),
+            samples=grid.samples,
             num_samples=statistics.num_samples,
             num_eval_samples=statistics.num_eval_samples,
-            accumulation=accumulation,
-            ranks=found.parallelism.data,
-            disk_bytes_per_s=cluster.disk_bytes_per_s,
+            accumulation=grid.accumulation[rows],
+            ranks=grid.ranks[rows][:, None],
+            disk_bytes_per_s=self.job.hardware.disk_bytes_per_s,
             schedule=schedule_of(found),
             checkpoint_bytes=checkpoint_size(self.model, recipe, grid.held),
             model_bytes=float(self.model.total_parameters * recipe.frozen_dtype.num_bytes),
