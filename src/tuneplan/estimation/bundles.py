@@ -199,9 +199,9 @@ def bundle_time(prepared: Bundle, curves: ChipCurves, *, compiled: bool) -> tupl
     launch_s = COMPILED_LAUNCH_S if compiled else HOST_LAUNCH_S
     total: Number = 0.0
     forward: Number = 0.0
-    for stretch, seconds in busy.items():
-        gap = np.maximum(prepared.launches[stretch] * launch_s - seconds, 0.0)
-        with_gap: Number = seconds + gap
+    for stretch, spent in busy.items():
+        gap = np.maximum(prepared.launches[stretch] * launch_s - spent, 0.0)
+        with_gap: Number = spent + gap
         if stretch[0] == Stage.FORWARD:
             forward = forward + with_gap
         copy = prepared.copies.get(stretch)
