@@ -53,7 +53,7 @@ def test_a_model_is_found_under_its_name_hub_id_or_alias(written: str, name: str
 def test_a_variant_takes_the_dimensions_of_its_base_and_says_so(written: str, name: str) -> None:
     resolved = CATALOG.resolve(written)
     assert resolved.architecture.name == name
-    assert "model_variant" in [note.code for note in resolved.notes]
+    assert [one.value for one in resolved.assumptions if one.name == "model"] == [name]
 
 
 def test_a_quantised_variant_is_said_to_be_one() -> None:

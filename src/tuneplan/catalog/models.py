@@ -153,16 +153,22 @@ class ModelCatalog:
 
     def _from_variant(self, entry: ModelEntry, text: str) -> ResolvedModel:
         resolved = self._from_entry(entry, text)
-        note = message(
-            "model_variant",
-            "{text} is not in the catalogue itself; it is taken to have the dimensions of {name}",
-            text=text,
-            name=entry.name,
+        taken = Assumption(
+            name="model",
+            value=entry.name,
+            reason=message(
+                "model_variant",
+                "{text} is not in the catalogue itself; variants of a model share its dimensions",
+                text=text,
+            ),
+            source="catalog/data/models.json",
+            how_to_set="model: a model folder, a config.json, or a file under `models`",
         )
         architecture = resolved.architecture
         if "/" in text:
             architecture = replace(architecture, hf_id=text)
-        return replace(resolved, architecture=architecture, notes=(note, *resolved.notes))
+        assumptions = (taken, *resolved.assumptions)
+        return replace(resolved, architecture=architecture, assumptions=assumptions)
 
     def _unknown(self, text: str) -> UnknownName:
         wanted = normalized(text)

@@ -59,6 +59,7 @@ class Plan:
     Attributes:
         pareto: Ids of candidates that none beats in cost, time and head-room together.
         num_evaluated: Candidates whose time was computed (the others do not fit anywhere).
+        assumptions: Of the search, and of the first entry.
     """
 
     job: StatedJob
@@ -110,7 +111,12 @@ def plan_job(job: StatedJob, sources: Sources) -> Plan:
         num_candidates=space.size,
         num_evaluated=int(np.isfinite(table.step_s).sum()),
         elapsed_s=perf_counter() - started,
-        assumptions=(*found.assumptions, *dataset.assumptions, *space.assumptions),
+        assumptions=(
+            *found.assumptions,
+            *dataset.assumptions,
+            *space.assumptions,
+            *(best.estimate.assumptions if best else ()),
+        ),
         notices=notices,
     )
 

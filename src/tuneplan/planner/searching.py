@@ -31,7 +31,7 @@ from tuneplan.estimation.step_time import MICRO_BATCH_HOST_S, compute_time
 from tuneplan.estimation.uncertainty import FRAGMENTATION
 from tuneplan.estimation.walking import Walked, walk_model
 from tuneplan.frameworks.resolve import ResolvedRecipe, resolve_recipe
-from tuneplan.language import Message
+from tuneplan.language import Message, message
 from tuneplan.planner.dataset import Dataset
 from tuneplan.planner.evaluating import imbalance_of, listed_operations, shape_of_batch
 from tuneplan.planner.resolving import samples_seen, schedule_of, with_trained_share
@@ -209,8 +209,22 @@ class Search:
             found = self._resolve(variant, chips, shapes[0], sizes) if shapes else None
             if found is not None:
                 grid = self._grid(found, shapes, sizes)
+                self._refuse_large(variant, grid, chips)
                 blocks += self._price(index, variant, found, grid, chips)
         return blocks
+
+    def _refuse_large(self, variant: Variant, grid: _Grid, chips: list[int]) -> None:
+        """Note the candidates whose one micro-batch on all cards is more than a whole step."""
+        rows, _ = np.nonzero(~grid.runs)
+        if len(rows):
+            text = message(
+                "more_than_global_batch",
+                "one micro-batch on all cards is more than the {count} samples of an optimizer "
+                "step",
+                count=self.space.global_batch_size,
+            )
+            chip = self.space.accelerators[chips[0]]
+            self._refuse(text, variant, chip, grid.shapes[rows[0]], len(rows) * len(chips))
 
     def _groups_of_sizes(self) -> list[tuple[int, ...]]:
         one = tuple(size for size in self.space.micro_batches if size == 1)
