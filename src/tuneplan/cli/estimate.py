@@ -38,7 +38,7 @@ def command(
     from tuneplan.report.estimate_answer import estimate_answer
 
     stated, day = job.read(), today()
-    estimate = estimate_job(stated, sources_for(stated, today=day))
+    estimate = estimate_job(stated, sources_for(stated, today=day), replays=True)
     answer = estimate_answer(estimate, as_of=day.isoformat())
     show(answer, partial(estimate_text, full=full), as_json=as_json)
     if require_fit and not anything_fits(answer.fit):

@@ -276,15 +276,15 @@ def _eager(walk: Walk, qkv: list[Tensor], mixer: Attention) -> Tensor:
         narrow = tape.tensor(scores, dtype, f"attention probabilities as {dtype}")
         del chance
         chance = narrow
-        kept.append(chance)
         del narrow
     del masked
-    kept.append(v)
+    # What the second product keeps is let go as soon as that one's backward is over.
+    of_product = [chance.storage, v.storage]
     if tape.grad:
         tape.saves()
     out = tape.tensor(output, dtype, "attention output")
     joined = tape.tensor(output, dtype, "attention output, heads joined")
-    del out
+    del out, chance
     b = dtype.num_bytes
     _record(walk, mixer, backward=False, bytes_moved=scores * (7 * b + (8 if wide else 2 * b)))
     tape.elementwise("join heads", 2 * output * b, launches=4.0)
@@ -293,8 +293,9 @@ def _eager(walk: Walk, qkv: list[Tensor], mixer: Attention) -> Tensor:
     def backward(grad: Tensor) -> tuple[Tensor, ...]:
         chances = tape.tensor(scores, dtype, "gradient of probabilities")
         value = tape.tensor(sizes[2], dtype, "gradient of values")
+        of_product.clear()
         del grad
-        if wide and dtype is DType.BFLOAT16:
+        if wide and dtype is not _FP32:
             wider = tape.tensor(scores, _FP32, "gradient of probabilities as float32")
             del chances
             chances = wider

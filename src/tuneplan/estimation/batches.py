@@ -52,6 +52,7 @@ class BatchShape:
         real_tokens: Tokens of samples in an average micro-batch, padding not counted.
         samples: Samples in an average micro-batch.
         sequence_length: Mean length of a sample after truncation (attention in packed rows).
+        varies: Whether micro-batches of other lengths run before the longest one.
     """
 
     sequences: int
@@ -61,6 +62,7 @@ class BatchShape:
     real_tokens: float
     samples: float
     sequence_length: float
+    varies: bool = False
 
     @property
     def positions(self) -> float:
@@ -193,6 +195,8 @@ def batch_shape(
         real_tokens=rows * mean,
         samples=float(per_device_batch_size),
         sequence_length=mean,
+        # group_by_length puts the longest batch first (trainer_pt_utils.py).
+        varies=padding is Padding.LONGEST and bool(lengths[0] < lengths[-1]),
     )
 
 

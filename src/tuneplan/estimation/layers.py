@@ -15,6 +15,7 @@ from tuneplan.estimation.feedforward import experts, feed_forward, recurrence
 from tuneplan.estimation.modules import Walk, add, scale, share
 from tuneplan.estimation.operations import Number, Operation, OperationKind, Stage
 from tuneplan.estimation.pointwise import norm
+from tuneplan.estimation.recording import Recording, record_layer
 from tuneplan.estimation.roles import Place
 from tuneplan.estimation.shadow import Meter, Tape, Tensor
 from tuneplan.spec.architecture import Attention, Layer, MixtureOfExperts, Weight
@@ -41,6 +42,7 @@ class LayerProfile:
         operations: Of one micro-batch: forward, recomputation, backward.
         at_forward_peak, at_backward_peak: ``(name, bytes)`` of what is alive, largest first;
             only when asked for.
+        recording: What the layer asks of the allocator; only when asked for.
     """
 
     forward_peak: Number
@@ -54,6 +56,7 @@ class LayerProfile:
     operations: tuple[Operation, ...] = ()
     at_forward_peak: tuple[tuple[str, float], ...] = ()
     at_backward_peak: tuple[tuple[str, float], ...] = ()
+    recording: Recording | None = None
 
 
 def run_layer(walk: Walk, x: Tensor, layer: Layer) -> Tensor:
@@ -154,11 +157,14 @@ def profile_layer(
     tape.accumulating = accumulating
     tape.keeps_attributes = wants_gradient and not (checkpointed and recipe.use_reentrant)
     outputs = [_forward(walk_on(tape), start(tape), layer)]
-    hidden = outputs[0].size
+    meter.mark()
+    hidden, output_key = outputs[0].size, id(outputs[0].storage)
     operations = list(tape.operations)
     forward_peak, at_forward = meter.peak, alive_at_peak(meter)
     with_key_values = meter.current
+    collected = [id(storage) for storage in tape.key_values]
     tape.key_values.clear()
+    meter.mark()
     key_values = with_key_values - meter.current
     if not wants_gradient:
         return LayerProfile(
@@ -171,8 +177,10 @@ def profile_layer(
             key_values=key_values,
             operations=tuple(operations),
             at_forward_peak=at_forward,
+            recording=record_layer(meter, None, output_key, collected),
         )
     attributes = tape.attribute_bytes
+    first, again = meter, None
     if not checkpointed:
         kept = meter.current - hidden
         meter.restart_peak()
@@ -182,7 +190,7 @@ def profile_layer(
         kept = attributes
         if recipe.gradient_checkpointing is not Checkpointing.OFFLOAD:
             kept = kept + elements * recipe.hidden_dtype.num_bytes
-        meter = Meter(record=record)
+        meter = again = Meter(record=record)
         tape = Tape(meter, grad=True, stage=Stage.RECOMPUTE)
         tape.accumulating = accumulating
         tape.keeps_attributes = recipe.use_reentrant
@@ -202,6 +210,7 @@ def profile_layer(
         operations=tuple(operations),
         at_forward_peak=at_forward,
         at_backward_peak=alive_at_peak(meter, since=meter.restarted_at),
+        recording=record_layer(first, again, output_key, collected),
     )
 
 
@@ -227,6 +236,7 @@ def _backward(tape: Tape, out: Tensor, meter: Meter) -> tuple[Number, list[Opera
     del out, grad
     result = tape.run_backward(holder.pop(0), holder.pop(0))
     left = tape.attribute_bytes + (result.size if result is not None else 0.0)
+    meter.end(result)
     return meter.current - left, tape.operations
 
 
@@ -242,8 +252,11 @@ def _recomputed(walk: Walk, x: Tensor, layer: Layer) -> tuple[Number, list[Opera
     out = _forward(walk, Tensor(x.storage, x.elements, x.dtype, x.node), layer)
     tape.key_values.clear()
     operations, held = tape.operations, out.storage
-    if not reentrant:
-        num_operations, peak = tape.at_last_save
+    if reentrant:
+        meter.mark()
+    else:
+        num_operations, peak, last_save = tape.at_last_save
+        meter.mark(last_save)
         operations = operations[:num_operations]
         held = tape.tensor(0.0, out.dtype, "output").storage
         out = Tensor(held, out.elements, out.dtype, out.node)
@@ -255,17 +268,24 @@ def _recomputed(walk: Walk, x: Tensor, layer: Layer) -> tuple[Number, list[Opera
     tape.operations = []
     tape.stage = Stage.BACKWARD
     holder = [out, grad]
+    kept = x.storage  # checkpointing names the input until the backward of the segment is over
     del out, grad, x
+    meter.mark()
     result = tape.run_backward(holder.pop(0), holder.pop(0))
-    left = tape.attribute_bytes + held.size + (result.size if result is not None else 0.0)
+    left = tape.attribute_bytes + held.size + kept.size
+    left = left + (result.size if result is not None else 0.0)
+    meter.end(result)
     return meter.current - left, [*operations, *tape.operations]
 
 
 def _cast_weights(layer: Layer, recipe: TrainingRecipe, place: Place) -> float:
     """bf16 copies of trained fp32 linears that autocast's cache holds until the forward ends.
 
+    Without checkpointing the graph keeps them anyway: they are among what the layer keeps.
     Source: ``aten/src/ATen/autocast_mode.cpp cached_cast`` (fp32 leaves that require grad).
     """
+    if recipe.gradient_checkpointing is Checkpointing.NONE:
+        return 0.0
     if not recipe.autocast or recipe.method.uses_adapter:
         return 0.0
     if recipe.trainable_dtype is not DType.FLOAT32 or place is Place.VISION:

@@ -15,6 +15,7 @@ from tuneplan.estimation.linears import linear
 from tuneplan.estimation.modules import Walk, cast, scale
 from tuneplan.estimation.operations import Number, Operation, OperationKind, Stage
 from tuneplan.estimation.pointwise import norm
+from tuneplan.estimation.recording import Recording, record_head
 from tuneplan.estimation.roles import Place, role_of
 from tuneplan.estimation.shadow import Meter, Storage, Tape, Tensor
 from tuneplan.spec.architecture import ModelArchitecture, Weight, WeightKind
@@ -45,6 +46,7 @@ class HeadProfile:
         gradients: Gradients of trained weights that stay (head, final norm).
         held_logits: Logits that the training loop keeps until the next step's.
         attributes: What the head keeps as long as the graph lives (``Tape.keep_attribute``).
+        recording: What the head asks of the allocator; only when asked for.
     """
 
     forward_peak: Number
@@ -57,6 +59,7 @@ class HeadProfile:
     at_forward_peak: tuple[tuple[str, float], ...] = ()
     at_loss_peak: tuple[tuple[str, float], ...] = ()
     at_backward_peak: tuple[tuple[str, float], ...] = ()
+    recording: Recording | None = None
 
 
 def profile_head(
@@ -103,8 +106,9 @@ def profile_head(
     if walk.returned is not None:
         loss_peak, at_loss = forward_peak, at_forward
         forward_peak, at_forward = walk.returned
-    held_size = held[0].size if held else 0.0
+    held_size, held_key = (held[0].size, id(held[0].storage)) if held else (0.0, None)
     meter.restart_peak()
+    meter.mark()
     tape.stage = Stage.BACKWARD
     gradients: Number = 0.0
     if loss.node is not None:
@@ -113,6 +117,7 @@ def profile_head(
         result = tape.run_backward(outputs.pop(0), outputs.pop(0))
         left = held_size + tape.attribute_bytes + (result.size if result is not None else 0.0)
         gradients = meter.current - left
+        meter.end(result)
     return HeadProfile(
         forward_peak=forward_peak,
         backward_peak=meter.peak,
@@ -124,6 +129,7 @@ def profile_head(
         at_forward_peak=at_forward,
         at_loss_peak=at_loss,
         at_backward_peak=alive_at_peak(meter, meter.restarted_at),
+        recording=record_head(meter, held_key),
     )
 
 
@@ -163,6 +169,7 @@ def _returns(walk: Walk) -> None:
     if walk.recipe.loss.outside_model:
         meter = walk.tape.meter
         walk.returned = (meter.peak, alive_at_peak(meter))
+        meter.returned_at = len(meter.events) if meter.events is not None else None
         meter.restart_peak()
 
 

@@ -168,21 +168,20 @@ def _base(stack: _Stack, compute_capability: float | None) -> dict[str, Number]:
             * recipe.compute_dtype.num_bytes
         )
     base["token_ids"] = 3 * 8.0 * stack.tokens
-    if _keeps_embeddings(stack):
+    if keeps_embeddings(stack.model, recipe):
         base["embeddings"] = stack.tokens * stack.model.hidden_size * recipe.hidden_dtype.num_bytes
     return _present(base)
 
 
-def _keeps_embeddings(stack: _Stack) -> bool:
+def keeps_embeddings(model: ModelArchitecture, recipe: TrainingRecipe) -> bool:
     """Whether the graph keeps the embeddings beside the first layer's input.
 
     ``enable_input_require_grads`` (transformers ``modeling_utils.py``) makes them a leaf, which
     backward needs; where they are scaled (Granite, Gemma) the layer's input is another tensor.
     After k-bit preparation, where both are fp32, published peaks do not show it.
     """
-    recipe = stack.recipe
     upcast = recipe.hidden_dtype is not recipe.compute_dtype
-    return stack.model.embedding_scale and recipe.method.uses_adapter and not upcast
+    return model.embedding_scale and recipe.method.uses_adapter and not upcast
 
 
 def _present(sizes: dict[str, Number]) -> dict[str, Number]:
@@ -293,11 +292,12 @@ def _attributes(stack: _Stack) -> Number:
 
 def _of_the_step_before(stack: _Stack) -> dict[str, Number]:
     """What the training loop still names of an earlier batch while the next forward runs."""
-    if stack.recipe.longest_first:
+    recipe = stack.recipe
+    if recipe.longest_first:
         return {}
     return {
-        "held_logits": stack.head.held_logits,
-        "held_inputs": _attributes(stack) if stack.recipe.keeps_graph else 0.0,
+        "held_logits": 0.0 if recipe.outputs_die_with_step else stack.head.held_logits,
+        "held_inputs": _attributes(stack) if recipe.keeps_graph else 0.0,
     }
 
 
@@ -350,6 +350,8 @@ def _backward_through_layers(stack: _Stack, backward: _Best, kept: Number) -> Nu
     done = _head_gradient(stack, share)
     retained: Number = stack.head.attributes
     retains = stack.gathered.retains_recomputed
+    # The output that the last layer computes again is not among what FSDP1's hooks hold.
+    spared: Number = 0.0
     for group, profile in reversed(stack.groups):
         if not np.any(profile.backward_peak):
             continue
@@ -361,7 +363,11 @@ def _backward_through_layers(stack: _Stack, backward: _Best, kept: Number) -> Nu
             above = group.count - 1 - index
             backward.offer(
                 {
-                    "kept_activations": below + index * profile.kept + retained + above * lasting,
+                    "kept_activations": below
+                    + index * profile.kept
+                    + retained
+                    + above * lasting
+                    - (profile.hidden if retains and above else spared),
                     "gradients": done + above * (profile.gradients + frozen) * share,
                     "held_logits": logits,
                     "layer_unit": stack.gathered.unit_backward_bytes
@@ -371,6 +377,7 @@ def _backward_through_layers(stack: _Stack, backward: _Best, kept: Number) -> Nu
                 profile.at_backward_peak,
             )
         retained = retained + group.count * lasting
+        spared = profile.hidden if retains else 0.0
         kept = below
         done = done + group.count * (profile.gradients + frozen) * share
     return done

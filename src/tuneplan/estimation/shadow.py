@@ -29,15 +29,37 @@ _ALONE: Final = 2  # references to a storage: its one tensor and the argument of
 
 
 class Meter:
-    """Bytes alive now and at most; with ``record`` also every birth and death, for explanations."""
+    """Bytes alive now and at most; with ``record`` also every birth and death.
 
-    __slots__ = ("current", "events", "peak", "restarted_at")
+    Attributes:
+        restarted_at: Number of recorded events when the peak was last restarted.
+        events: ``(key, bytes, name)`` of each storage born, bytes negative where it dies.
+        marks: Positions in ``events`` that the walk pointed out (``mark``).
+        returned_at: Position where the model returns and the loop goes on with the loss.
+        handed_on: Key of the gradient that the backward hands on.
+        gradients: Positions in ``events`` where gradients of weights are born.
+    """
+
+    __slots__ = (
+        "current",
+        "events",
+        "gradients",
+        "handed_on",
+        "marks",
+        "peak",
+        "restarted_at",
+        "returned_at",
+    )
 
     def __init__(self, *, record: bool = False) -> None:
         self.current: Number = 0.0
         self.peak: Number = 0.0
         self.restarted_at = 0
         self.events: list[tuple[int, float, str]] | None = [] if record else None
+        self.marks: list[int] = []
+        self.gradients: set[int] = set()
+        self.handed_on: int | None = None
+        self.returned_at: int | None = None
 
     def take(self, size: Number) -> None:
         """Count ``size`` more bytes as alive."""
@@ -56,6 +78,16 @@ class Meter:
         """Forget the peak so far."""
         self.peak = self.current
         self.restarted_at = len(self.events) if self.events is not None else 0
+
+    def mark(self, position: int | None = None) -> None:
+        """Remember a position of the recorded events (by default: here)."""
+        if self.events is not None:
+            self.marks.append(len(self.events) if position is None else position)
+
+    def end(self, result: Tensor | None) -> None:
+        """Remember that a backward ends here, and what it hands on."""
+        self.mark()
+        self.handed_on = None if result is None else id(result.storage)
 
 
 class Storage:
@@ -120,7 +152,8 @@ class Tape:
         stage: What new operations are labelled with.
         operations: Everything executed, once per call.
         persistent: Gradients of weights, alive until the tape dies.
-        at_last_save: Number of operations and peak when something was last kept.
+        at_last_save: Number of operations, peak and number of recorded events when something was
+            last kept.
         accumulating: Weight gradients already exist and are added to: new ones are temporary.
         keeps_attributes: Whether the graph outlives its backward, and with it the tensors that
             autograd functions hold as plain attributes.
@@ -153,7 +186,7 @@ class Tape:
         self.keeps_attributes = grad
         self.attributes: list[Storage] = []
         self.key_values: list[Storage] = []
-        self.at_last_save: tuple[int, Number] = (0, 0.0)
+        self.at_last_save: tuple[int, Number, int] = (0, 0.0, 0)
 
     def tensor(self, elements: Number, dtype: DType, name: str) -> Tensor:
         """A new tensor with a storage of its own."""
@@ -190,7 +223,8 @@ class Tape:
         A non-reentrant recomputation ends at the last of them (``torch/utils/checkpoint.py``,
         ``_StopRecomputationError``): operations and peak up to here are remembered.
         """
-        self.at_last_save = (len(self.operations), self.meter.peak)
+        events = self.meter.events
+        self.at_last_save = (len(self.operations), self.meter.peak, len(events) if events else 0)
 
     def keep_attribute(self, tensor: Tensor) -> None:
         """Hold a tensor as an attribute of a graph node (``ctx.tensors``), once.
@@ -212,6 +246,9 @@ class Tape:
 
     def weight_gradient(self, elements: Number, dtype: DType, name: str) -> None:
         """The gradient of a trained weight: kept, or added to the one that is there."""
+        events = self.meter.events
+        if events is not None:
+            self.meter.gradients.add(len(events))
         storage = Storage(self.meter, elements * dtype.num_bytes, f"gradient of {name}")
         if not self.accumulating:
             self.persistent.append(storage)

@@ -248,6 +248,7 @@ def build_recipe(
         sequences_per_sample=2 if pairs else 1,
         max_grad_norm=settings.max_grad_norm,
         keeps_outputs=stack.keeps_outputs,
+        outputs_die_with_step=stack.outputs_die_with_step,
         upcast_under_fsdp=dtypes.fsdp_upcast,
         gradients_unsharded_while_accumulating=settings.head.fsdp
         and settings.gradient_accumulation_steps > 1

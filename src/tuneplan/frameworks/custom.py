@@ -56,6 +56,7 @@ def custom_stack(context: Context, settings: Settings) -> Stack:
         expand_key_value=True,
         fsdp_upcast=None,
         keeps_outputs=True,
+        outputs_die_with_step=True,
     )
 
 
@@ -73,11 +74,12 @@ def peft_loop_defaults(context: Context, head: Head) -> Defaults:
 
 
 def peft_loop_stack(context: Context, settings: Settings) -> Stack:
-    """As ``custom``, with the outputs of the last step still bound."""
+    """As ``custom``, with the outputs of the last step still bound; batches run long to short."""
     return replace(
         hugging_face_stack(context, settings),
         fsdp_upcast=None,
         keeps_outputs=True,
+        longest_first=True,
     )
 
 

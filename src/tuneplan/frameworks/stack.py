@@ -40,6 +40,7 @@ class Stack:
         adapter_sharded: False where the framework keeps the adapters whole on every rank.
         adapter_cast: None = as PEFT does.
         keeps_outputs: The loop holds the logits while the next forward runs.
+        outputs_die_with_step: As in ``TrainingRecipe``.
         frozen_gradients: Frozen weights share FSDP1 flat parameters with trained ones.
         query_key_value: Parts of a fused query-key-value projection that are adapted, each for
             itself (``Adapter.query_key_value``).
@@ -65,6 +66,7 @@ class Stack:
     adapter_sharded: bool = True
     adapter_cast: bool | None = None
     keeps_outputs: bool = False
+    outputs_die_with_step: bool = False
     gathers_for_checkpointing: bool = True
     accumulates_unsharded: bool = True
     optimizer_in_backward: bool = False

@@ -18,9 +18,18 @@ from tuneplan.estimation.memory import MemoryCount, Phase, assemble
 from tuneplan.estimation.operations import Number, Operation
 from tuneplan.estimation.optimizer_step import step_operations
 from tuneplan.estimation.persistent import persistent
+from tuneplan.estimation.replay import replay_job
+from tuneplan.estimation.replayed_job import Loading, can_replay, job_of
 from tuneplan.estimation.run_time import RunTime, Schedule, run_time
 from tuneplan.estimation.step_time import StepTime, step_time
-from tuneplan.estimation.uncertainty import Fit, MemoryRanges, fit_on, memory_ranges, peak_range
+from tuneplan.estimation.uncertainty import (
+    Fit,
+    MemoryRanges,
+    Reserving,
+    fit_on,
+    memory_ranges,
+    peak_range,
+)
 from tuneplan.estimation.utilization import model_flop_per_token, recompute_flop
 from tuneplan.estimation.walking import Walked, walk_model
 from tuneplan.spec.answer import Basis, Estimate, Term
@@ -66,6 +75,7 @@ def shape_of_batch(
             real_tokens=rows * length,
             samples=float(recipe.per_device_train_batch_size),
             sequence_length=length,
+            varies=not recipe.packing and padding == Padding.LONGEST,
         )
     return batch_shape(
         statistics,
@@ -83,26 +93,53 @@ def evaluate_memory(
     parallelism: Parallelism,
     batch: BatchShape,
     accelerator: Accelerator | None,
+    *,
+    loading: Loading | None = None,
 ) -> MemoryAnswer:
-    """Memory of the longest micro-batch to expect; the range reaches to the longest possible."""
+    """Memory of the longest micro-batch to expect; the range reaches to the longest possible.
+
+    With ``loading`` the allocator is replayed too (a card that holds the whole job): reserved
+    memory and fragmentation come from the replay, not from a ratio.
+    """
     capability = accelerator.compute_capability if accelerator else None
     held = persistent(model, recipe)
 
-    def count(length: float, *, record: bool) -> MemoryCount:
-        walked = walk_model(
+    def walk(length: float, *, record: bool) -> Walked:
+        return walk_model(
             model, recipe, parallelism, sequences=float(batch.sequences), length=length,
             record=record,
         )  # fmt: skip
+
+    def count(walked: Walked) -> MemoryCount:
         return assemble(walked, recipe, parallelism, held, capability)
 
-    likely = count(batch.worst_length, record=True)
-    limit = likely
+    longest = walk(batch.worst_length, record=True)
+    likely = limit = count(longest)
     if batch.limit_length > batch.worst_length:
-        limit = count(batch.limit_length, record=False)
+        limit = count(walk(batch.limit_length, record=False))
     peak = peak_range(float(likely.peak_bytes), float(limit.peak_bytes), model, recipe, parallelism)
     capacity = accelerator.capacity_bytes if accelerator else None
     context = float(accelerator.context_bytes) if accelerator else DEFAULT_CONTEXT_BYTES
-    ranges = memory_ranges(peak, context_bytes=context, capacity_bytes=capacity)
+    reserving = None
+    if loading is not None and can_replay(parallelism):
+        varies = batch.varies and not recipe.longest_first
+        shorter = [
+            walk(max(round(share * batch.worst_length), 1), record=True)
+            for share in (EARLIER_LENGTHS if varies else ())
+        ]
+        replay = replay_job(
+            job_of(longest, recipe, parallelism, compute_capability=capability, loading=loading,
+                   history=shorter)
+        )  # fmt: skip
+        reserving = Reserving(
+            reserved_bytes=float(replay.peak_reserved_bytes),
+            worst_bytes=float(replay.reserved_after_history_bytes),
+            fragmentation_bytes=float(replay.fragmentation_bytes),
+            varies=varies,
+        )
+    ranges = memory_ranges(
+        peak, context_bytes=context, capacity_bytes=capacity, reserving=reserving
+    )
     return MemoryAnswer(
         ranges=ranges,
         phase=peak_phase(likely),
@@ -116,6 +153,9 @@ def evaluate_memory(
     )
 
 
+# Lengths of the batches that are played before the longest one, as shares of its own: the last
+# alone is the usual history, all of them (each a little too long for what is cached) a bad one.
+EARLIER_LENGTHS = (0.6, 0.7, 0.8, 0.9)
 DEFAULT_CONTEXT_BYTES = 0.45 * 2**30  # CUDA context where the card is not known
 
 

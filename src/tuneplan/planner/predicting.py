@@ -16,7 +16,7 @@ class Predictor:
 
     def __call__(self, job: StatedJob) -> Prediction:
         """Predict; raises ``InputError`` where the job cannot be estimated."""
-        answer = estimate_job(job, self._sources)
+        answer = estimate_job(job, self._sources, replays=True)
         ranges, time = answer.memory.ranges, answer.time
         run = time.run if time else None
         return Prediction(

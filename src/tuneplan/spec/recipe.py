@@ -284,6 +284,7 @@ class TrainingRecipe:
         sequences_per_sample: 2 for preference pairs that run concatenated, else 1.
         max_grad_norm: None where gradients are not clipped.
         keeps_outputs: The training loop holds logits of the last step while the next forward runs.
+        outputs_die_with_step: It holds them through the backward, but the next step finds none.
         upcast_under_fsdp: accelerate turns trainables into fp32 when sharding with mixed precision
             (``trainable_dtype`` and the adapter's dtype already say fp32 then).
         frozen_gradients: Frozen weights share FSDP1 flat parameters with trained ones, so gradient
@@ -331,6 +332,7 @@ class TrainingRecipe:
     sequences_per_sample: int = 1
     max_grad_norm: float | None = 1.0
     keeps_outputs: bool = False
+    outputs_die_with_step: bool = False
     upcast_under_fsdp: bool = False
     gradients_unsharded_while_accumulating: bool = False
     trains_vision: bool = False
