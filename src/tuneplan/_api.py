@@ -39,7 +39,7 @@ def estimate(job: Job, *, today: date | None = None) -> JobEstimate:
         MissingExtra: Data files are to be read and the ``tokens`` extra is not installed.
     """
     stated = _stated(job)
-    return estimate_job(stated, sources_for(stated, today=today or _today()))
+    return estimate_job(stated, sources_for(stated, today=today or _today()), replays=True)
 
 
 def plan(job: Job, *, today: date | None = None) -> Plan:

@@ -33,6 +33,6 @@ def command(job: JobRequest, *, figure: str | None, as_json: bool) -> None:
         raise click.UsageError(say("name a FIGURE, such as memory.peak_bytes"))
     check_figure(figure)
     stated, day = job.read(), today()
-    estimate = estimate_job(stated, sources_for(stated, today=day))
+    estimate = estimate_job(stated, sources_for(stated, today=day), replays=True)
     answer = explain_answer(estimate, figure, as_of=day.isoformat())
     show(answer, explain_text, as_json=as_json)

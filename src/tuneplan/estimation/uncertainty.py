@@ -177,11 +177,13 @@ def memory_ranges(
         high=reserved.high + context_bytes * high,
         basis=Basis.ASSUMED,
     )
-    lost = reserving.fragmentation_bytes if reserving else peak.likely * FRAGMENTATION.likely
+    lost = FRAGMENTATION.likely
+    if reserving is not None:
+        lost = reserving.fragmentation_bytes / peak.likely
     needed = Estimate(
         low=peak.low * (1 + FRAGMENTATION.low) + context_bytes * low,
-        likely=peak.likely + lost + context_bytes,
-        high=peak.high + max(peak.high * FRAGMENTATION.high, lost) + context_bytes * high,
+        likely=peak.likely * (1 + lost) + context_bytes,
+        high=peak.high * (1 + max(FRAGMENTATION.high, lost)) + context_bytes * high,
         basis=Basis.ANALYTIC,
     )
     return MemoryRanges(

@@ -49,6 +49,7 @@ class MemoryAnswer:
         terms: Sum to the likely peak, at ``phase``.
         by_phase: Likely bytes.
         host_bytes: Per rank: offloaded state, the process itself, the loader.
+        reserving: What a replay of the allocator said; None where reserved memory is a ratio.
     """
 
     ranges: MemoryRanges
@@ -58,6 +59,7 @@ class MemoryAnswer:
     host_bytes: Estimate
     fit: Fit | None
     num_trained: int
+    reserving: Reserving | None = None
 
 
 def shape_of_batch(
@@ -150,6 +152,7 @@ def evaluate_memory(
         host_bytes=_host(float(likely.host_bytes), model, recipe),
         fit=fit_on(ranges.needed_bytes, capacity) if capacity else None,
         num_trained=held.num_trained,
+        reserving=reserving,
     )
 
 

@@ -11,6 +11,7 @@ from tuneplan.contract.parts import Term
 from tuneplan.estimation.uncertainty import (
     CONTEXT_WIDTH,
     FRAGMENTATION,
+    REPLAYED,
     RESERVED,
     prior_factors,
 )
@@ -115,6 +116,18 @@ def _context_input(context: Context) -> ExplainedInput:
 
 
 def _reserved(context: Context) -> ExplainedNode:
+    if context.estimate.memory.reserving is not None:
+        return context.figure(
+            "memory.peak_reserved_bytes",
+            "loading and training steps at full depth, replayed through a model of the caching "
+            "allocator; at most capacity - context",
+            inputs=[
+                *_replay_inputs(context),
+                *_capacity_input(context),
+                _context_input(context),
+            ],
+            source="PyTorch c10/cuda/CUDACachingAllocator.cpp; estimation/replay.py",
+        )
     shares = {"low": RESERVED.low, "likely": RESERVED.likely, "high": RESERVED.high}
     return context.figure(
         "memory.peak_reserved_bytes",
@@ -128,6 +141,21 @@ def _reserved(context: Context) -> ExplainedNode:
         children=[_peak(context)],
         source="PyTorch CUDACachingAllocator.cpp: cached blocks are given back before it fails",
     )  # fmt: skip
+
+
+def _replay_inputs(context: Context) -> list[ExplainedInput]:
+    found = context.estimate.memory.reserving
+    if found is None:
+        return []
+    width = {"low": REPLAYED[0], "high": REPLAYED[1]}
+    inputs = [
+        known("replayed", found.reserved_bytes, "bytes"),
+        known("width of a replay", width, basis=Basis.ASSUMED),
+    ]
+    if found.varies:
+        worst = known("replayed after batches that grow", found.worst_bytes, "bytes")
+        inputs.insert(1, worst)
+    return inputs
 
 
 def _device(context: Context) -> ExplainedNode:
@@ -174,11 +202,19 @@ def _needed(context: Context) -> ExplainedNode | None:
     fit = context.estimate.memory.fit
     if fit is None:
         return None
-    shares = {
+    reserving = context.estimate.memory.reserving
+    shares: dict[str, float] = {
         "low": FRAGMENTATION.low,
         "likely": FRAGMENTATION.likely,
         "high": FRAGMENTATION.high,
     }
+    basis = FRAGMENTATION.basis
+    if reserving is not None:
+        shares["likely"] = (
+            reserving.fragmentation_bytes / context.estimate.memory.ranges.peak_bytes.likely
+        )
+        shares["high"] = max(shares["likely"], shares["high"])
+        basis = Basis.ANALYTIC
     needed = fit.needed_bytes
     return ExplainedNode(
         name="needed",
@@ -193,7 +229,7 @@ def _needed(context: Context) -> ExplainedNode | None:
         basis=needed.basis.value,
         source="estimation/uncertainty.py",
         inputs=[
-            known("unusable fragmentation", shares, basis=FRAGMENTATION.basis),
+            known("unusable fragmentation", shares, basis=basis),
             _context_input(context),
             _context_width(),
         ],
