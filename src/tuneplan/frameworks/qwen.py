@@ -51,6 +51,7 @@ def qwen_defaults(context: Context, head: Head) -> Defaults:
     word = "bf16" if context.has_bf16 and not gptq else "fp16"
     half = "float16" if gptq or not context.has_bf16 else "bfloat16"
     saved = look_up("qwen", "modules_to_save", "", date=context.software.date)
+    names = () if gptq or saved.value == "none" else _saved(context)
     return replace(
         base,
         dtype=by_rule(half, shell, _MODEL_CODE),
@@ -74,11 +75,26 @@ def qwen_defaults(context: Context, head: Head) -> Defaults:
         r=by_rule(64, script, _SCRIPT),
         lora_alpha=by_rule(16.0, script, _SCRIPT),
         lora_dropout=by_rule(0.05, script, _SCRIPT),
-        target_modules=by_rule(_TARGETS, script, _SCRIPT),
-        modules_to_save=by_table(
-            saved, () if saved.value == "none" or gptq else tuple(saved.value.split(","))
-        ),
+        target_modules=_targets(context, base),
+        modules_to_save=by_table(saved, names),
     )
+
+
+def _saved(context: Context) -> tuple[str, ...]:
+    """Embedding and head by the model's own names (``wte`` and ``lm_head`` in Qwen 1)."""
+    head = context.architecture.head
+    outer = (*context.architecture.embeddings[:1], *((head,) if head is not None else ()))
+    return tuple(weight.leaf for weight in outer)
+
+
+def _targets(context: Context, base: Defaults) -> Default[str | tuple[str, ...]]:
+    """The script's linears, on models that have them."""
+    leaves = {
+        weight.leaf for group in context.architecture.groups for weight in group.layer.weights()
+    }
+    if not leaves.issuperset(_TARGETS):
+        return base.target_modules
+    return by_rule(_TARGETS, message("qwen_script", "the script's default"), _SCRIPT)
 
 
 def qwen_stack(context: Context, settings: Settings) -> Stack:
