@@ -392,9 +392,21 @@ def _quantization(
         dequantized_dtype=dequantized,
         keeps_inputs=keeps,
         quantizes_head=stack.quantizes_head,
+        one_kernel=_one_kernel(stack, ledger) if gptq else True,
         quantizes_experts=experts,
         storage_dtype=storage,
     )
+
+
+def _one_kernel(stack: Stack, ledger: Ledger) -> bool:
+    """Whether one kernel expands a GPTQ matrix while training."""
+    reason = (
+        message("gptq_triton", "the plugin loads AutoGPTQ's Triton kernels")
+        if stack.gptq_in_one_kernel
+        else message("gptq_pytorch", "training runs AutoGPTQ's PyTorch code, which unpacks in steps")
+    )
+    source = "AutoGPTQ 0.4-0.7 nn_modules/qlinear/qlinear_cuda_old.py, qlinear_tritonv2.py"
+    return ledger.assume("behaviour.gptq_kernel", by_rule(stack.gptq_in_one_kernel, reason, source))
 
 
 def _loss(settings: Settings, stack: Stack, ledger: Ledger) -> Loss:

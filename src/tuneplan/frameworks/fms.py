@@ -79,7 +79,7 @@ def _precision(context: Context, head: Head, half: str) -> Default[str]:
 
 def fms_stack(context: Context, settings: Settings) -> Stack:
     """TRL's behaviour, less the casts and plus the kernels of the plugins that are named."""
-    stack = trl_stack(context, settings)
+    stack = replace(trl_stack(context, settings), gptq_in_one_kernel=True)
     measured = context.measured
     accelerated = measured.kernels is not None and "accelerated-peft" in measured.kernels
     if accelerated:

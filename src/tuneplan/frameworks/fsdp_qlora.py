@@ -56,7 +56,8 @@ def fsdp_qlora_defaults(context: Context, head: Head) -> Defaults:
 def fsdp_qlora_stack(context: Context, settings: Settings) -> Stack:
     """Adapters in the model's dtype, nothing upcast by anyone.
 
-    The script sets its ``output`` to None after the optimizer step, so the logits live until then.
+    The script sets its ``output`` to None after the optimizer step, so the logits live until then,
+    and calls the model with ``attention_mask=None`` however its rows are padded.
     """
     none = message("kbit_fsdp_qlora", "nothing is upcast")
     same = message("fsdp_qlora_adapter", "adapters are set to the compute dtype")
@@ -72,6 +73,7 @@ def fsdp_qlora_stack(context: Context, settings: Settings) -> Stack:
         gathers_for_checkpointing=False,
         accumulates_unsharded=False,
         keeps_outputs=True,
+        masks_padding=False,
     )
 
 

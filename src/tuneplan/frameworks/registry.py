@@ -18,6 +18,7 @@ from tuneplan.frameworks.litgpt import LITGPT
 from tuneplan.frameworks.llamafactory import LLAMAFACTORY
 from tuneplan.frameworks.llm_foundry import LLM_FOUNDRY
 from tuneplan.frameworks.ms_swift import MS_SWIFT
+from tuneplan.frameworks.qwen import QWEN
 from tuneplan.frameworks.torchtune import TORCHTUNE
 from tuneplan.frameworks.transformers import TRANSFORMERS
 from tuneplan.frameworks.trl import TRL
@@ -42,6 +43,7 @@ FRAMEWORKS: Final = {
         FSDP_QLORA,
         LLM_FOUNDRY,
         DEEPSPEED,
+        QWEN,
     )
 }
 # Known by name, not yet described: refused rather than approximated.

@@ -44,6 +44,7 @@ class Stack:
         frozen_gradients: Frozen weights share FSDP1 flat parameters with trained ones.
         query_key_value: Parts of a fused query-key-value projection that are adapted, each for
             itself (``Adapter.query_key_value``).
+        gptq_in_one_kernel: A Triton kernel expands GPTQ weights, as in ``Quantization``.
         unties_head, keeps_key_values, keeps_graph, longest_first: As in ``TrainingRecipe``.
         optimizer_step: How the framework's own optimizer setting runs, where it says so.
         gathers_for_checkpointing: Checkpointing outside the FSDP unit gathers once more.
@@ -79,6 +80,7 @@ class Stack:
     optimizer_step: Default[OptimizerImplementation] | None = None
     dequantized_dtype: Default[DType] | None = None
     quantizes_head: bool = False
+    gptq_in_one_kernel: bool = False
     quantizes_experts: Default[bool] | None = None
     keeps_inputs: Default[bool] | None = None
     fp32_norm_math: bool = True

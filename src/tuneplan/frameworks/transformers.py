@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from tuneplan.frameworks.context import Context
+from dataclasses import replace
+from typing import Final
+
+from tuneplan.frameworks.context import Context, Head
 from tuneplan.frameworks.framework import Framework
 from tuneplan.frameworks.hugging_face import hugging_face_defaults, hugging_face_stack
 from tuneplan.frameworks.ledger import Default, by_rule
+from tuneplan.frameworks.settings import Defaults
 from tuneplan.language import message
 from tuneplan.spec.parallelism import Strategy
 from tuneplan.spec.recipe import Method
+
+_FLAGS: Final = {"bfloat16": "bf16", "float16": "fp16"}
 
 
 def method_by_section(context: Context, otherwise: Method, source: str) -> Default[Method]:
@@ -41,6 +47,25 @@ def ddp_by_default(context: Context, method: Method) -> Default[Strategy]:
     return by_rule(Strategy.DDP, reason, "accelerate commands/launch.py: multi_gpu")
 
 
+def half_by_compute(context: Context, otherwise: Default[str]) -> Default[str]:
+    """Autocast where a measured Trainer row computes in half and says nothing of autocast.
+
+    The only settings of a Trainer that name a compute dtype are its flags ``bf16`` and ``fp16``,
+    and both open autocast (or DeepSpeed's half engine).
+    """
+    word = _FLAGS.get(context.measured.compute_dtype or "")
+    if word is None:
+        return otherwise
+    reason = message("compute_by_flag", "a Trainer computes in half by this flag")
+    return by_rule(word, reason, "transformers training_args.py bf16, fp16")
+
+
+def transformers_defaults(context: Context, head: Head) -> Defaults:
+    """``TrainingArguments`` as they stand; a measured row's compute dtype is its flag."""
+    base = hugging_face_defaults(context, head)
+    return replace(base, precision=half_by_compute(context, base.precision))
+
+
 TRANSFORMERS = Framework(
     name="transformers",
     aliases=(
@@ -64,6 +89,6 @@ TRANSFORMERS = Framework(
     library="transformers",
     method=full_by_default,
     strategy=ddp_by_default,
-    defaults=hugging_face_defaults,
+    defaults=transformers_defaults,
     stack=hugging_face_stack,
 )

@@ -21,6 +21,8 @@ _FALSE: Final = frozenset({"no", "false", "0"})
 _KNOWN: Final = frozenset(
     [
         "id",
+        "source_repo",
+        "source_commit",
         "framework",
         "framework_version",
         "model",
@@ -116,6 +118,7 @@ class MeasuredRun:
         id: Unique in its file.
         source: Who published it: the id without its number.
         line: In the file, counted from 1.
+        repository, commit: Where it was published (``owner/name``) and the state it was read at.
         software: Library name to version, from the version columns.
         words: Settings that stay words, by column name (``parallelism``, ``attention``, ...).
         extra: Columns that this program does not know, kept as they are.
@@ -126,6 +129,8 @@ class MeasuredRun:
     source: str
     line: int
     model: str
+    repository: str = ""
+    commit: str = ""
     framework: str = ""
     framework_version: str = ""
     software: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -226,6 +231,8 @@ def measured_run(record: Record, *, source: str = "") -> MeasuredRun:
         source=source or source_of(name),
         line=record.line,
         model=record.text("model"),
+        repository=record.text("source_repo"),
+        commit=record.text("source_commit"),
         framework=record.text("framework"),
         framework_version=record.text("framework_version"),
         software=_software(record),

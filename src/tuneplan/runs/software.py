@@ -51,6 +51,8 @@ _FRAMEWORKS: Final[tuple[tuple[str, str], ...]] = (
     ("deepspeed", "deepspeed"),
     ("generic", "generic"),
 )
+# Repositories whose rows name the library alone although they ran the repository's own script.
+_SCRIPTS: Final = MappingProxyType({("qwenlm/qwen", "transformers"): "qwen"})
 _LIBRARIES: Final = MappingProxyType(
     {
         "bnb": "bitsandbytes",
@@ -102,8 +104,13 @@ class Software:
 
 
 def software_of(run: MeasuredRun) -> Software:
-    """Program, versions and date of a run; the version columns win over the free column."""
+    """Program, versions and date of a run; the version columns win over the free column.
+
+    A row of a repository that ships its own training script ran that script; unless the row states
+    a version of it, it is the one at the commit that the row was read at.
+    """
     framework = canonical_framework(run.framework)
+    script = _SCRIPTS.get((run.repository.casefold(), framework or ""))
     text = run.framework_version
     pinned: dict[str, str] = {}
     rest: list[str] = []
@@ -114,7 +121,11 @@ def software_of(run: MeasuredRun) -> Software:
             pinned[_LIBRARIES.get(name, name)] = match[2]
         elif part.strip():
             rest.append(part.strip())
+    if script is not None:
+        framework = script
     own = pinned.pop(framework, None) if framework else None
+    if script is not None and own is None:
+        own = run.commit or None
     pinned |= run.software
     return Software(
         framework=framework,
