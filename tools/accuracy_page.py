@@ -33,8 +33,15 @@ HEAD = """<!-- Made by tools/accuracy_page.py. -->
 # Accuracy
 
 Predictions of tuneplan {version} against published measured runs, made on {day}.
-Nothing is fitted to these runs; bad rows are included.
-`tuneplan validate RUNS.csv` does the same for yours.
+Bad rows are included. `tuneplan validate RUNS.csv` does the same for yours.
+
+**These runs are no held-out test.** No correction factor is fitted, but where runs and prediction
+disagreed, the frameworks' code was read until the reason was found (decisions
+[0003](internals/decisions/0003-what-a-step-executes.md) and
+[0004](internals/decisions/0004-memory-by-source.md), with the errors before and after), and a few
+constants were read off published runs: the exposed share of FSDP's collectives and their latency
+between nodes, the rate of the 2022 Triton attention kernel (llm-foundry, source `lf`), the ratio
+of reserved to allocated memory (runs on a T4). Expect more on jobs unlike these.
 
 Of {total:,} runs {predicted:,} were predicted; the others are skipped, with their reasons below.
 Errors count runs that state all that decides the figure.

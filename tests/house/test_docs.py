@@ -80,3 +80,15 @@ def test_the_readme_names_every_room() -> None:
 @pytest.mark.parametrize("target", re.search(r"(?m)^\.PHONY: (.*)$", MAKEFILE)[1].split())
 def test_make_help_tells_of_every_target(target: str) -> None:
     assert f'"make {target} ' in MAKEFILE or target == "help"
+
+
+@pytest.mark.parametrize("module", ["uncertainty", "step_time"])
+def test_the_page_of_uncertainty_shows_the_priors_that_the_code_holds(module: str) -> None:
+    code = (ROOT / "src" / "tuneplan" / "estimation" / f"{module}.py").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "concepts" / "uncertainty.md").read_text(encoding="utf-8")
+    shown = {
+        (float(low), float(high)) for low, high in re.findall(r"\| (0\.\d+) \| (1\.\d+) \|", page)
+    }
+    held = re.findall(r"(?m)^_[A-Z_]+: Final = \((0\.\d+), (1\.\d+)\)", code)
+    assert len(held) >= 7
+    assert {(float(low), float(high)) for low, high in held} <= shown
