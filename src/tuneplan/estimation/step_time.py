@@ -283,7 +283,9 @@ def prior_width(
     runs, situation by situation (see the constants); none is of one run or one source.
 
     Args:
-        curves, parallelism, cluster: Where and how the step runs.
+        curves: Of the chip; borrowed ones are wider.
+        parallelism: Several ranks wait for each other.
+        cluster: Its links and nodes.
         shares: Part of the step by kind of term.
         host: Factors on the step where the host takes its P10 and P90 for an operation.
         unpacks: Whether quantised weights are expanded by several PyTorch steps.

@@ -403,7 +403,7 @@ def _one_kernel(stack: Stack, ledger: Ledger) -> bool:
     reason = (
         message("gptq_triton", "the plugin loads AutoGPTQ's Triton kernels")
         if stack.gptq_in_one_kernel
-        else message("gptq_pytorch", "training runs AutoGPTQ's PyTorch code, which unpacks in steps")
+        else message("gptq_pytorch", "training runs AutoGPTQ's PyTorch code, step by step")
     )
     source = "AutoGPTQ 0.4-0.7 nn_modules/qlinear/qlinear_cuda_old.py, qlinear_tritonv2.py"
     return ledger.assume("behaviour.gptq_kernel", by_rule(stack.gptq_in_one_kernel, reason, source))
