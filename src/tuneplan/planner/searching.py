@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,9 +41,21 @@ from tuneplan.planner.storing import checkpoint_size
 from tuneplan.spec.architecture import ModelArchitecture
 from tuneplan.spec.hardware import Accelerator, Cluster
 from tuneplan.spec.kernels import ChipCurves
+from tuneplan.spec.parallelism import Parallelism
+from tuneplan.spec.recipe import (
+    Optimizer,
+    OptimizerFamily,
+    OptimizerImplementation,
+    TrainingRecipe,
+)
 from tuneplan.spec.stated import StatedJob, StatedRecipe
 
 Floats = NDArray[np.float64]
+_ANY_OPTIMIZER: Final = Optimizer(
+    name="adamw_torch",
+    family=OptimizerFamily.ADAMW,
+    implementation=OptimizerImplementation.FUSED,
+)
 ChipClass = tuple[str, bool, bool, int]
 
 
@@ -318,11 +330,11 @@ class Search:
             per_device_train_batch_size=1,
             gradient_accumulation_steps=2 if accumulating else 1,
         )
-        seen = seen_by_layers(recipe, found.parallelism)
+        seen = as_walked(seen_by_layers(recipe, found.parallelism))
         key = (seen, sequences.tobytes(), lengths.tobytes())
         if key not in self._walks:
             self._walks[key] = walk_model(
-                self.model, recipe, found.parallelism, sequences=sequences, length=lengths
+                self.model, seen, Parallelism(), sequences=sequences, length=lengths
             )
         return self._walks[key]
 
@@ -591,6 +603,20 @@ def one_micro_batch(stated: StatedRecipe, micro_batch: int, accumulation: int) -
         global_batch_size=None,
     )
     return replace(stated, training=training)
+
+
+def as_walked(seen: TrainingRecipe) -> TrainingRecipe:
+    """The recipe without what no layer looks at, so that layouts share their walks."""
+    optimizer = replace(_ANY_OPTIMIZER, in_backward=seen.optimizer.in_backward)
+    return replace(
+        seen,
+        optimizer=optimizer,
+        gradients_unsharded_while_accumulating=False,
+        upcast_under_fsdp=False,
+        reference_model=False,
+        max_grad_norm=None,
+        packing=False,
+    )
 
 
 def for_chip(stated: StatedRecipe, chip: Accelerator) -> StatedRecipe:
