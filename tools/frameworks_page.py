@@ -19,7 +19,8 @@ its value, why, where it was read, and how to say otherwise.
 
 Where versions are blank, the newest of the job's day are taken.
 That day is `date`, else the day of the stated framework version, else that of the newest stated
-library, else {as_of}.
+library or, where that is later, the day on which the first model of that type was public,
+else {as_of}.
 
 ## What runs when only the model and the method are stated
 

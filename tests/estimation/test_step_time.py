@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from chips import A100, FULL, H100, RTX_3090, cluster, llama
 from tuneplan.catalog.kernels import load_curves
 from tuneplan.estimation.operations import AttentionShape, Operation, OperationKind, Stage
-from tuneplan.estimation.step_time import HOST_LAUNCH_S, compute_time, step_time
+from tuneplan.estimation.step_time import HOST_LAUNCH_S, compute_time, prior_width, step_time
 from tuneplan.spec.parallelism import Parallelism, Strategy
 from tuneplan.spec.recipe import AttentionKernel, DType, Kernels
 
@@ -184,6 +184,33 @@ def test_a_borrowed_table_and_a_waiting_host_widen_the_range():
 
     assert width(step(chip=RTX_3090)) > width(step())
     assert width(step(256.0, launches=400.0)) > width(step())
+
+
+def test_deepspeed_on_several_cards_may_take_much_longer_than_its_terms():
+    def high(strategy):
+        found = step(parallelism=Parallelism(strategy=strategy, data=4))
+        return found.step_s.high / found.step_s.likely
+
+    assert high(Strategy.ZERO3) > 1.5 > high(Strategy.FSDP)
+    one_card = step(parallelism=Parallelism(strategy=Strategy.ZERO2, data=1))
+    assert one_card.step_s.high / one_card.step_s.likely < 1.2
+
+
+def test_the_range_of_a_waiting_host_is_that_of_its_time_for_an_operation():
+    found = step(16.0, launches=4000.0)
+    assert found.launch_share > 0.5
+    # All of the step waits: twice the host time of an operation is nearly twice the step.
+    assert 1.8 < found.step_s.high / found.step_s.likely < 2.2
+
+
+def test_weights_unpacked_step_by_step_widen_the_range_by_their_share():
+    one = {"dequantize": 0.5}
+    alone, cards = Parallelism(strategy=Strategy.SINGLE), cluster(A100)
+    steps = prior_width(CURVES, alone, cards, one, unpacks=True)
+    kernel = prior_width(CURVES, alone, cards, one)
+    none = prior_width(CURVES, alone, cards, {}, unpacks=True)
+    assert steps[0] < kernel[0] == none[0]
+    assert steps[1] > kernel[1] == none[1]
 
 
 def test_several_cards_add_their_collectives_to_the_step():

@@ -100,3 +100,29 @@ def test_unknown_is_not_a_fact():
     recipe = stated("custom", "lora", facts={"attention": "unknown", "kbit_prep": ""})
     found = resolve_recipe(recipe, model(), A100, world_size=1)
     assert "training.attn_implementation" in {a.name for a in found.assumptions}
+
+
+def test_a_trainer_row_that_computes_in_half_opened_autocast():
+    for dtype, compute in (("bf16", DType.BFLOAT16), ("fp16", DType.FLOAT16)):
+        recipe = stated("transformers", "lora", facts={"compute_dtype": dtype})
+        found = resolve_recipe(recipe, model(), A100, world_size=1).recipe
+        assert found.autocast
+        assert found.compute_dtype is compute
+    silent = resolve_recipe(stated("transformers", "lora"), model(), A100, world_size=1).recipe
+    assert not silent.autocast
+
+
+def test_gptq_runs_in_one_kernel_only_where_a_plugin_loads_triton():
+    plugin = fms("gptq-lora", {"compute_dtype": "fp16", "kernels": "accelerated-peft-autogptq"})
+    assert plugin.quantization.one_kernel
+    plain = resolve_recipe(stated("transformers", "gptq-lora"), model(), A100, world_size=1)
+    assert not plain.recipe.quantization.one_kernel
+    assert "behaviour.gptq_kernel" in {assumption.name for assumption in plain.assumptions}
+
+
+def test_fsdp_qlora_passes_no_mask_however_rows_are_padded():
+    padded = {"length_kind": "longest in batch"}
+    recipe = stated("fsdp_qlora", "qlora", facts=padded)
+    found = resolve_recipe(recipe, model(), A100, world_size=2).recipe
+    assert not found.attention_mask
+    assert found.attention is AttentionKernel.SDPA_FLASH

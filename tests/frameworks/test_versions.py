@@ -1,7 +1,10 @@
 import pytest
 from packaging.version import Version
 
+from frameworks.sample_models import A100, model, stated
+from tuneplan.frameworks import resolve_recipe
 from tuneplan.frameworks.versions import (
+    model_published,
     newest_release,
     read_date,
     read_software,
@@ -85,3 +88,27 @@ def test_releases_stand_in_the_order_of_their_days_and_say_where_they_come_from(
     assert [row.date for row in rows] == sorted(row.date for row in rows)
     assert all(row.source for row in rows)
     assert len({row.version for row in rows}) == len(rows)
+
+
+def test_a_model_type_dates_its_first_model_and_a_vocabulary_its_generation():
+    assert model_published("llama", 32000) == "2023-02-24"
+    assert model_published("llama", 128256) == "2024-04-18"
+    assert model_published("a type of tomorrow", 32000) is None
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "transformers"),
+    # torch 2.0 is of 2023-03-15. LLaMA was public by then; Llama 3 came on 2024-04-18, the day of
+    # transformers 4.40.0.
+    [(32000, "4.20.0"), (128256, "4.40.0")],
+)
+def test_libraries_nobody_states_are_not_older_than_the_model(vocabulary, transformers):
+    recipe = stated("transformers", "lora", software={"torch": "2.0"})
+    found = resolve_recipe(recipe, model(vocabulary=vocabulary), A100, world_size=1)
+    assert found.software["transformers"] == transformers
+
+
+def test_a_stated_date_stands_whatever_the_model_is():
+    recipe = stated("transformers", "lora", software={"torch": "2.0"}, date="2023-12-01")
+    found = resolve_recipe(recipe, model(), A100, world_size=1)
+    assert found.software["transformers"] == "4.35.0"

@@ -54,3 +54,21 @@ def test_a_date_is_found_where_software_is_dated(text, date):
 def test_a_date_alone_is_no_version():
     assert software_of(run_of(framework_version="Feb-Mar 2024")).version is None
     assert software_of(run_of(framework_version="2022-02 (02-26)")).version is None
+
+
+def test_a_repository_that_ships_its_script_ran_it_at_the_commit_of_the_row():
+    commit = "2df8e8ac450fa185c421a08b0090ef81826caa6e"
+    run = run_of(
+        framework="transformers Trainer + peft",
+        framework_version="torch 2.0; CUDA 11.8",
+        source_repo="QwenLM/Qwen",
+        source_commit=commit,
+    )
+    software = software_of(run)
+    assert (software.framework, software.version) == ("qwen", commit)
+    assert software.libraries["torch"] == "2.0"
+
+
+def test_other_repositories_ran_what_they_name():
+    run = run_of(framework="transformers Trainer + peft", source_repo="someone/else")
+    assert software_of(run).framework == "transformers"

@@ -9,12 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from tuneplan.estimation.operations import Number, OperationKind
 from tuneplan.estimation.roles import Place, Role
 from tuneplan.estimation.shadow import Tape, Tensor
 from tuneplan.spec.architecture import Weight
 from tuneplan.spec.recipe import DType, TrainingRecipe
+
+# Two broadcast kernels that expand AutoGPTQ's weights: two operands and a result each.
+_BROADCASTS: Final = 2
+_ACCESSES_OF_A_BROADCAST: Final = 3
+# The rate of strided kernels was read off accesses of two bytes; one byte takes as long.
+_BYTES_OF_AN_ACCESS: Final = 2
 
 
 @dataclass(slots=True)
@@ -308,8 +315,9 @@ def expanded(walk: Walk, weight: Weight) -> list[Tensor]:
 def _unpack(walk: Walk, elements: float, name: str, stored: float) -> None:
     """4-bit weights expanded by PyTorch operations.
 
-    Shifted copies in int32 (4 B), as int8 (1 B), masked, less the zero point, times the scale;
-    the steps on single bytes are broadcast.
+    Shifted copies in int32 (4 B), as int8 (1 B), masked, less the zero point, times the scale. The
+    last two broadcast zero points and scales over their group, three accesses of one or two bytes
+    each. Such kernels are bound by the accesses they issue, so a single byte costs what two do.
     Source: AutoGPTQ 0.4-0.7 ``nn_modules/qlinear/qlinear_cuda_old.py QuantLinear.forward``, taken
     with more than 128 rows or where ``trainable``.
     """
@@ -319,11 +327,12 @@ def _unpack(walk: Walk, elements: float, name: str, stored: float) -> None:
     del wide
     centred = tape.tensor(elements, DType.UINT8, f"{name} less zero point")
     del byte, centred
+    broadcast = elements * _BROADCASTS * _ACCESSES_OF_A_BROADCAST * _BYTES_OF_AN_ACCESS
     tape.elementwise(
         name,
-        stored + elements * (4 + 5 + 2 + 2 + 3),
+        stored + elements * (4 + 5 + 2) + broadcast,
         kind=OperationKind.DEQUANTIZE,
         launches=8.0,
         casting=elements * 5,
-        strided=elements * (2 + 3),
+        strided=broadcast,
     )

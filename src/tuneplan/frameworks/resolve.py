@@ -77,7 +77,7 @@ def resolve_recipe(
     context = Context(
         architecture=architecture,
         accelerator=accelerator,
-        software=resolve_software(stated, framework, ledger),
+        software=resolve_software(stated, framework, architecture, ledger),
         stated=stated,
         measured=read_facts(stated.facts),
         world_size=world_size,

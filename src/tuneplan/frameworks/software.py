@@ -13,6 +13,7 @@ from tuneplan.frameworks.timeline import known, look_up
 from tuneplan.frameworks.versions import (
     AS_OF,
     library_name,
+    model_published,
     newest_release,
     read_date,
     read_software,
@@ -20,20 +21,25 @@ from tuneplan.frameworks.versions import (
     release_date,
 )
 from tuneplan.language import message
+from tuneplan.spec.architecture import ModelArchitecture
 from tuneplan.spec.stated import StatedRecipe
 
 _TABLE = "frameworks/data/releases.csv"
 
 
-def resolve_software(stated: StatedRecipe, framework: Framework, ledger: Ledger) -> Software:
+def resolve_software(
+    stated: StatedRecipe, framework: Framework, architecture: ModelArchitecture, ledger: Ledger
+) -> Software:
     """Versions as stated; the others the newest of the job's day, each an assumption.
 
-    The job's day is, in this order: the stated date; the day of the framework's stated version;
-    the newest day among the stated libraries; today's table.
+    The job's day is, in this order: the stated date; the day of the framework's stated version (or
+    commit); the newest day among the stated libraries, or the day on which the model was first
+    public where that is later (people keep a torch release for months); today's table.
     """
     own = stated.framework_version or split_name(stated.framework or "")[1] or ""
     given = _stated_versions(stated, framework, own)
-    day, dated = _day(stated, framework, own, given)
+    published = model_published(architecture.model_type, architecture.vocab_size)
+    day, dated = _day(stated, framework, own, given, published)
     versions = dict(given)
     wanted = ((framework.library,) if framework.library else ()) + framework.libraries
     for library in wanted:
@@ -83,7 +89,11 @@ def _stated_versions(stated: StatedRecipe, framework: Framework, own: str) -> Ma
 
 
 def _day(
-    stated: StatedRecipe, framework: Framework, own: str, given: Mapping[str, str]
+    stated: StatedRecipe,
+    framework: Framework,
+    own: str,
+    given: Mapping[str, str],
+    published: str | None,
 ) -> tuple[str, bool]:
     """The day whose software fills the blanks, and whether anything but today says so."""
     if (day := read_date(stated.date)) is not None:
@@ -95,4 +105,4 @@ def _day(
     if (day := read_date(own)) is not None:
         return day, True
     days = [d for name, text in given.items() if (d := release_date(name, text)) is not None]
-    return (max(days), True) if days else (AS_OF, False)
+    return (max(*days, published or ""), True) if days else (AS_OF, False)

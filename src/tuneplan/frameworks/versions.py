@@ -150,3 +150,20 @@ def _commit_date(library: str, text: str) -> str | None:
         if read_version(row.version) is None and row.version[:7] in hashes:
             return row.date
     return None
+
+
+@lru_cache(maxsize=512)
+def model_published(model_type: str, vocab_size: int) -> str | None:
+    """The day on which the first model of a type was public: no run of it is older.
+
+    A row with a vocabulary is of a later generation of its type (Llama 3 has 128,256 entries).
+    """
+    text = (
+        resources.files("tuneplan.frameworks").joinpath("data/model_types.csv").read_text("utf-8")
+    )
+    days = [
+        row["date"]
+        for row in csv.DictReader(text.splitlines())
+        if row["model_type"] == model_type and row["vocab_size"] in ("", str(vocab_size))
+    ]
+    return max(days, default=None)
