@@ -22,7 +22,8 @@ from tuneplan.planner.evaluating import (
     evaluate_memory,
     evaluate_time,
 )
-from tuneplan.planner.offering import allowed_offers
+from tuneplan.planner.heeding import once, what_to_heed
+from tuneplan.planner.offering import allowed_offers, compared_currency
 from tuneplan.planner.resolving import Platform, Resolved, at_key, resolve, resolve_platform
 from tuneplan.planner.sources import Sources
 from tuneplan.planner.storing import checkpoint_size
@@ -157,6 +158,7 @@ def estimate_resolved(
         notices.append(Notice(message=_NO_IMAGES))
     cost = energy = None
     run = time.run if time else None
+    total_s = run.total_s if run else None
     if run is not None and resolved.cluster is not None:
         hours = run.total_s.scaled(1 / HOUR_S)
         cost = _cheapest(resolved, sources, hours, notices)
@@ -181,7 +183,7 @@ def estimate_resolved(
         storage=storage,
         fits_on=() if resolved.cluster else _fits_on_every_card(resolved, memory, sources),
         assumptions=tuple(assumptions),
-        notices=_once(notices),
+        notices=once((*notices, *what_to_heed(resolved, sources, memory, total_s, cost))),
     )
 
 
@@ -189,13 +191,6 @@ _NO_IMAGES = message(
     "no_images",
     "images are not counted: the vision tower is held, and samples are taken as text alone",
 )
-
-
-def _once(notices: list[Notice]) -> tuple[Notice, ...]:
-    seen: dict[str, Notice] = {}
-    for notice in notices:
-        seen.setdefault(str(notice.message), notice)
-    return tuple(seen.values())
 
 
 def _time(
@@ -261,7 +256,8 @@ def _cheapest(
         cost_of(offer, num_accelerators=cluster.num_accelerators, hours=hours)
         for offer in allowed.offers
     ]
-    ranked = compare(costs, currency=limits.budget_currency, rates=sources.offers.rates)
+    currency = compared_currency(sources.offers.offers, limits)
+    ranked = compare(costs, currency=currency, rates=sources.offers.rates)
     if ranked.ranked:
         chosen = ranked.ranked[0][0]
     else:

@@ -37,6 +37,14 @@ REASONS: dict[str, Message] = {
     "suspicious_price": message(
         "suspicious_offer", "the price is far below the market and not relied on"
     ),
+    "one_machine_only": message(
+        "one_machine_only",
+        "the offer is by the card, in one machine: nothing is known about a link between machines",
+    ),
+    "currency_without_rate": message(
+        "no_rate_into_budget",
+        "the prices are in a currency without an exchange rate into that of limits.budget",
+    ),
     "too_few_per_node": message("too_few_per_node", "the offer has fewer cards in one machine"),
 }
 
@@ -46,7 +54,7 @@ def allowed_offers(offers: Iterable[Offer], cluster: Cluster, limits: Limits) ->
     kept, rejected = [], Counter[str]()
     unknown_region = False
     for offer in offers:
-        reason = rejection(offer, cluster.accelerators_per_node, limits)
+        reason = rejection(offer, cluster.num_nodes, cluster.accelerators_per_node, limits)
         if reason is not None:
             rejected[reason] += 1
             continue
@@ -63,7 +71,15 @@ def allowed_offers(offers: Iterable[Offer], cluster: Cluster, limits: Limits) ->
     return Allowed(offers=tuple(kept), rejected=tuple(sorted(rejected.items())), notices=notices)
 
 
-def rejection(offer: Offer, accelerators_per_node: int, limits: Limits) -> str | None:
+def compared_currency(offers: Iterable[Offer], limits: Limits) -> str:
+    """The currency costs are compared in: the budget's, or that of the user's own prices."""
+    own = {offer.price.currency for offer in offers if offer.from_user}
+    return own.pop() if limits.budget is None and len(own) == 1 else limits.budget_currency
+
+
+def rejection(
+    offer: Offer, num_nodes: int, accelerators_per_node: int, limits: Limits
+) -> str | None:
     """Why an offer is not allowed, or None."""
     if "suspicious_price" in offer.cautions:
         return "suspicious_price"
@@ -76,6 +92,8 @@ def rejection(offer: Offer, accelerators_per_node: int, limits: Limits) -> str |
         return "interruptible"
     if offer.accelerators_per_node < accelerators_per_node:
         return "too_few_per_node"
+    if num_nodes > 1 and offer.max_per_node:
+        return "one_machine_only"
     return None
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tuneplan.errors import InputError
 from tuneplan.planner.dataset import Dataset, read_dataset
 from tuneplan.planner.estimate import JobEstimate, estimate_resolved
+from tuneplan.planner.heeding import once
 from tuneplan.planner.levers import Lever, next_best_lever
 from tuneplan.planner.pricing import Prices, price_table
 from tuneplan.planner.rejecting import Rejection, rejections
@@ -100,6 +101,7 @@ def plan_job(job: StatedJob, sources: Sources) -> Plan:
         *(Notice(message=note) for note in found.notes),
         *space.notices,
         *dataset.notices,
+        *(best.estimate.notices if best else ()),
     )
     return Plan(
         job=job,
@@ -117,7 +119,7 @@ def plan_job(job: StatedJob, sources: Sources) -> Plan:
             *space.assumptions,
             *(best.estimate.assumptions if best else ()),
         ),
-        notices=notices,
+        notices=once(notices),
     )
 
 
@@ -164,10 +166,18 @@ class Shortlist:
             for goal in Goal
         }  # fmt: skip
         chosen = self._distinct(orders[Goal(self.job.goal)])
+        priced = bool(np.isfinite(self.prices.cost[rows]).any())
         for goal, order in orders.items():
-            self._label(int(order[0]), goal.value, chosen)
-        self._label(self._smallest(rows, orders[Goal.CHEAPEST]), "smallest", chosen)
-        return chosen
+            if priced or goal is Goal.FASTEST:  # without prices nothing is called cheap
+                self._label(int(order[0]), goal.value, chosen)
+        smallest = self._smallest(rows, orders[Goal.CHEAPEST])
+        same = [row for row in chosen if self._hardware(row) == self._hardware(smallest)]
+        self._label(same[0] if same else smallest, "smallest", chosen)
+        position = {int(row): place for place, row in enumerate(orders[Goal(self.job.goal)])}
+        return sorted(chosen, key=position.__getitem__)
+
+    def _hardware(self, row: int) -> tuple[int, int]:
+        return int(self.table.chip[row]), int(self.table.shape[row])
 
     def _cards(self, rows: NDArray[np.intp]) -> NDArray[np.float64]:
         sizes = np.array([float(nodes * cards) for nodes, cards in self.table.space.shapes])

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuneplan.economics.money import convert
-from tuneplan.planner.offering import rejection
+from tuneplan.planner.offering import compared_currency, rejection
 from tuneplan.planner.searching import Table
 from tuneplan.planner.sources import Sources
 from tuneplan.spec.offer import Offer
@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """Cost of every candidate, in the budget's currency.
+    """Cost of every candidate, in one currency (``offering.compared_currency``).
 
     Attributes:
         cost: NaN without an offer or without hours.
@@ -42,30 +42,41 @@ def price_table(table: Table, sources: Sources, limits: Limits) -> Prices:
     offers: dict[tuple[int, int], tuple[Offer, ...]] = {}
     why_none: dict[tuple[int, int], str] = {}
     hours = table.total_s / HOUR_S
+    currency = compared_currency(sources.offers.offers, limits)
     for chip in np.unique(table.chip):
         name = table.space.accelerators[chip].name
         listed = sources.offers.of(name)
         for shape in np.unique(table.shape[table.chip == chip]):
             nodes, per_node = table.space.shapes[shape]
-            allowed, reasons = [], []
-            for offer in listed:
-                reason = rejection(offer, per_node, limits)
-                if reason is None:
-                    allowed.append(offer)
-                else:
-                    reasons.append(reason)
+            reasons = {offer: rejection(offer, nodes, per_node, limits) for offer in listed}
+            allowed = tuple(offer for offer, reason in reasons.items() if reason is None)
             key = (int(chip), int(shape))
-            offers[key] = tuple(allowed)
+            offers[key] = allowed
             if not allowed:
-                why_none[key] = max(set(reasons), key=reasons.count) if reasons else "no_offer"
+                why_none[key] = _telling(reasons)
+                continue
+            if not any(convert(offer.price, currency, sources.offers.rates) for offer in allowed):
+                if limits.budget is not None:
+                    why_none[key] = "currency_without_rate"
                 continue
             rows = (table.chip == chip) & (table.shape == shape)
             priced = [
-                _cost(offer, nodes * per_node, hours[rows], sources, limits.budget_currency)
-                for offer in allowed
+                _cost(offer, nodes * per_node, hours[rows], sources, currency) for offer in allowed
             ]
             cost[rows] = np.fmin.reduce(priced)
-    return Prices(cost=cost, currency=limits.budget_currency, offers=offers, why_none=why_none)
+    return Prices(cost=cost, currency=currency, offers=offers, why_none=why_none)
+
+
+def _telling(reasons: Mapping[Offer, str | None]) -> str:
+    """The reason to show: of the user's own offers, then what most offers failed on.
+
+    An offer that stands elsewhere says more than one that does not say where it stands.
+    """
+    own = [reason for offer, reason in reasons.items() if offer.from_user and reason]
+    found = own or [reason for reason in reasons.values() if reason]
+    if not found:
+        return "no_offer"
+    return min(set(found), key=lambda code: (code == "region_unknown", -found.count(code), code))
 
 
 def _cost(

@@ -56,6 +56,10 @@ _ANY_OPTIMIZER: Final = Optimizer(
     family=OptimizerFamily.ADAMW,
     implementation=OptimizerImplementation.FUSED,
 )
+# How far the samples of a step may be from those asked for. A packed row holds a mean number of
+# samples, which no choice makes exact.
+_BATCH_TOLERANCE: Final = 0.1
+_PACKED_BATCH_TOLERANCE: Final = 0.34
 ChipClass = tuple[str, bool, bool, int]
 
 
@@ -119,7 +123,7 @@ class Table:
         after = for_chip(before, self.space.accelerators[self.chip[row]]).training
         return {
             f"training.{key}": getattr(after, key)
-            for key in ("dtype", "precision")
+            for key in ("dtype", "precision", "attn_implementation")
             if getattr(after, key) != getattr(before.training, key)
         }
 
@@ -221,22 +225,25 @@ class Search:
             found = self._resolve(variant, chips, shapes[0], sizes) if shapes else None
             if found is not None:
                 grid = self._grid(found, shapes, sizes)
-                self._refuse_large(variant, grid, chips)
+                self._refuse_other_batches(variant, grid, chips)
                 blocks += self._price(index, variant, found, grid, chips)
         return blocks
 
-    def _refuse_large(self, variant: Variant, grid: _Grid, chips: list[int]) -> None:
-        """Note the candidates whose one micro-batch on all cards is more than a whole step."""
-        rows, _ = np.nonzero(~grid.runs)
+    def _refuse_other_batches(self, variant: Variant, grid: _Grid, chips: list[int]) -> None:
+        """Note the candidates that no number of micro-batches brings to the samples of a step."""
+        rows, columns = np.nonzero(~grid.runs)
         if len(rows):
             text = message(
-                "more_than_global_batch",
-                "one micro-batch on all cards is more than the {count} samples of an optimizer "
-                "step",
+                "other_global_batch",
+                "the micro-batch on all cards, a whole number of times, does not make the "
+                "{count} samples of an optimizer step",
                 count=self.space.global_batch_size,
             )
             chip = self.space.accelerators[chips[0]]
-            self._refuse(text, variant, chip, grid.shapes[rows[0]], len(rows) * len(chips))
+            self._refuse(
+                text, variant, chip, grid.shapes[rows[-1]], len(rows) * len(chips),
+                micro_batch=grid.sizes[columns[-1]],
+            )  # fmt: skip
 
     def _groups_of_sizes(self) -> list[tuple[int, ...]]:
         one = tuple(size for size in self.space.micro_batches if size == 1)
@@ -271,6 +278,7 @@ class Search:
         chip: Accelerator,
         shape: tuple[int, int],
         count: int,
+        micro_batch: int | None = None,
     ) -> None:
         old = self._refusals.get(text.code)
         example = {
@@ -278,8 +286,11 @@ class Search:
             "parallelism.strategy": variant.strategy,
             "training.packing": variant.packing,
             "hardware.accelerator": chip.name,
+            "hardware.num_nodes": shape[0],
             "hardware.accelerators_per_node": shape[1],
         }
+        if micro_batch is not None:
+            example["training.per_device_train_batch_size"] = micro_batch
         self._refusals[text.code] = Refusal(
             code=text.code,
             message=text if old is None else old.message,
@@ -294,17 +305,17 @@ class Search:
         recipe = found.recipe
         batches = [self._batch(found, size) for size in sizes]
         ranks = np.array([float(nodes * cards) for nodes, cards in shapes])
+        packs = recipe.packing and not self.space.counts_rows
         per_rank = np.array([
-            batch.samples if recipe.packing else float(size)
+            batch.samples if packs else float(size)
             for size, batch in zip(sizes, batches, strict=True)
         ])  # fmt: skip
-        wanted = self.space.global_batch_size / (per_rank[None, :] * ranks[:, None])
-        smallest = np.array(sizes) == min(self.space.micro_batches)
-        runs = (wanted >= 1 - 1e-9) | smallest[None, :]
-        accumulation = np.maximum(1.0, np.ceil(wanted - 1e-9))
+        accumulation, runs = accumulations(
+            self.space, per_rank[None, :] * ranks[:, None], packs=packs
+        )
         grid = _Grid(
             shapes=shapes, sizes=sizes, batches=batches, ranks=ranks, accumulation=accumulation,
-            runs=runs, held=persistent(self.model, recipe), peaks=np.zeros_like(wanted),
+            runs=runs, held=persistent(self.model, recipe), peaks=np.zeros_like(accumulation),
         )  # fmt: skip
         self._fill_peaks(found, grid)
         return grid
@@ -594,6 +605,25 @@ def _exchange_s(
     return seconds + (offload.value if offload is not None else 0.0)
 
 
+def accumulations(
+    space: Space, samples: Floats, *, packs: bool
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """Micro-batches of a step for ``samples`` in one on all cards, and where they make a step.
+
+    All candidates see about the same samples in a step, so that they train alike. A stated
+    accumulation is kept: the samples of a step then grow with the cards, unless they are stated.
+    """
+    wanted = space.global_batch_size / samples
+    if space.accumulation is not None:
+        fixed = np.full(samples.shape, float(space.accumulation))
+        if not space.global_batch_stated:
+            return fixed, np.ones(samples.shape, dtype=bool)
+        return fixed, np.abs(fixed / wanted - 1) <= 1e-9
+    nearest = np.maximum(1.0, np.round(wanted))
+    tolerance = _PACKED_BATCH_TOLERANCE if packs else _BATCH_TOLERANCE
+    return nearest, np.abs(nearest / wanted - 1) <= tolerance
+
+
 def one_micro_batch(stated: StatedRecipe, micro_batch: int, accumulation: int) -> StatedRecipe:
     """The recipe with a micro-batch and an accumulation in place of a blank or a choice."""
     training = replace(
@@ -620,9 +650,10 @@ def as_walked(seen: TrainingRecipe) -> TrainingRecipe:
 
 
 def for_chip(stated: StatedRecipe, chip: Accelerator) -> StatedRecipe:
-    """What a planner chooses for blanks by the chip: 16-bit weights under an adapter, fp16 without.
+    """What a planner chooses for blanks by the chip: weights' dtype, precision, attention.
 
     A frozen base loses nothing in 16 bits; fp16 takes the place of bf16 on chips without it.
+    Packed samples are kept apart by FlashAttention 2 where the chip has it.
     """
     training = stated.training
     half = "bfloat16" if chip.supports_bf16 else "float16"
@@ -630,4 +661,7 @@ def for_chip(stated: StatedRecipe, chip: Accelerator) -> StatedRecipe:
         training = replace(training, precision="fp16")
     if training.dtype is None and stated.method not in (None, "full", "freeze"):
         training = replace(training, dtype=half)
+    flash = chip.supports_flash_attention_2 and half == "bfloat16"
+    if training.packing is True and training.attn_implementation is None and flash:
+        training = replace(training, attn_implementation="flash_attention_2")
     return replace(stated, training=training)

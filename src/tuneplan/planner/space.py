@@ -48,7 +48,10 @@ class Space:
     Attributes:
         shapes: ``(nodes, cards per node)``.
         strategies: For more than one card.
-        global_batch_size: Rows (samples, before packing) of an optimizer step, held fixed.
+        global_batch_size: Samples of an optimizer step, about the same for every candidate;
+            packed rows where ``counts_rows``.
+        global_batch_stated: The job says so itself.
+        accumulation: The job's own ``gradient_accumulation_steps``.
     """
 
     accelerators: tuple[Accelerator, ...]
@@ -59,6 +62,8 @@ class Space:
     strategies: tuple[str | None, ...]
     micro_batches: tuple[int, ...]
     global_batch_size: int
+    global_batch_stated: bool
+    accumulation: int | None
     assumptions: tuple[Assumption, ...]
     notices: tuple[Notice, ...]
 
@@ -81,6 +86,11 @@ class Space:
         return tuple(shape for shape in self.shapes if (shape[0] * shape[1] == 1) is alone)
 
     @property
+    def counts_rows(self) -> bool:
+        """Whether every candidate packs: then a batch counts rows, as the frameworks do."""
+        return self.packing == (True,)
+
+    @property
     def size(self) -> int:
         """Candidates in the space."""
         per_shape = sum(len(self.shapes_of(variant.strategy)) for variant in self.variants())
@@ -98,10 +108,15 @@ def space_of(job: StatedJob, sources: Sources) -> Space:
     notices: list[Notice] = []
     accelerators = _accelerators(job, sources, assumptions, notices)
     training = job.recipe.training
-    global_batch = _global_batch(job, assumptions)
+    shapes, micro_batches = _shapes(job), _micro_batches(job)
+    fewest = min(nodes * cards for nodes, cards in shapes) * min(micro_batches)
+    accumulation = training.gradient_accumulation_steps
+    accumulation = accumulation if isinstance(accumulation, int) else None
+    if accumulation is not None and training.global_batch_size is None and len(shapes) > 1:
+        notices.append(Notice(message=_GROWING_BATCH, path="training.gradient_accumulation_steps"))
     return Space(
         accelerators=accelerators,
-        shapes=_shapes(job),
+        shapes=shapes,
         methods=_choice(job, "method", job.recipe.method, METHODS),
         checkpointing=_choice(
             job, "training.gradient_checkpointing", training.gradient_checkpointing, (True, False)
@@ -110,8 +125,10 @@ def space_of(job: StatedJob, sources: Sources) -> Space:
         strategies=_choice(
             job, "parallelism.strategy", job.recipe.parallelism.strategy, STRATEGIES
         ),
-        micro_batches=_micro_batches(job),
-        global_batch_size=global_batch,
+        micro_batches=micro_batches,
+        global_batch_size=_global_batch(job, fewest, assumptions),
+        global_batch_stated=training.global_batch_size is not None,
+        accumulation=accumulation,
         assumptions=tuple(assumptions),
         notices=tuple(notices),
     )
@@ -196,7 +213,15 @@ def _runs_today(chip: Accelerator) -> bool:
     return chip.vendor == "NVIDIA" and (chip.compute_capability or 0.0) >= _OLDEST_CAPABILITY
 
 
-def _global_batch(job: StatedJob, assumptions: list[Assumption]) -> int:
+_GROWING_BATCH: Final = message(
+    "growing_global_batch",
+    "with the stated accumulation more cards make a larger batch, and fewer optimizer steps; state "
+    "training.global_batch_size instead to train alike on every number of cards",
+)
+
+
+def _global_batch(job: StatedJob, fewest: int, assumptions: list[Assumption]) -> int:
+    """Samples of a step; at least one micro-batch on the fewest cards, ``fewest``."""
     training = job.recipe.training
     if training.global_batch_size is not None:
         return training.global_batch_size
@@ -206,10 +231,13 @@ def _global_batch(job: StatedJob, assumptions: list[Assumption]) -> int:
     )
     if isinstance(micro, int) and isinstance(accumulation, int):
         return micro * accumulation
+    if isinstance(accumulation, int):
+        return fewest * accumulation  # every candidate keeps its own accumulation
+    assumed = max(GLOBAL_BATCH, fewest)
     assumptions.append(
         Assumption(
             name="training.global_batch_size",
-            value=GLOBAL_BATCH,
+            value=assumed,
             reason=message(
                 "global_batch_assumed",
                 "samples of an optimizer step, the same for every candidate so that they train "
@@ -219,4 +247,4 @@ def _global_batch(job: StatedJob, assumptions: list[Assumption]) -> int:
             how_to_set="training.global_batch_size: 64",
         )
     )
-    return GLOBAL_BATCH
+    return assumed

@@ -28,18 +28,20 @@ def ranked(
 ) -> NDArray[np.intp]:
     """Indices of the candidates, best first.
 
-    cheapest: cost, then duration. fastest: duration, then cost. balanced: the product of cost and
+    cheapest: cost, then card-hours. fastest: duration, then cost. balanced: the product of cost and
     duration (what is twice as dear must be twice as fast). Candidates without a price come after
-    those with one, except under ``fastest``. Ties go to fewer cards, then by ``place``: the
+    those with one, except under ``fastest``; among themselves, and where all cost the same, their
+    card-hours stand for their cost. Ties go to fewer cards, then by ``place``: the
     candidates' own order, which must not depend on the order of a catalogue.
     """
     priced = np.isnan(cost)
     money = np.where(priced, 0.0, cost)
-    product = np.where(priced, duration_s, money * duration_s)
+    product = np.where(priced, 0.0, money * duration_s)
+    held_s = accelerators * duration_s
     keys = {
-        Goal.CHEAPEST: (priced, money, duration_s),
+        Goal.CHEAPEST: (priced, money, held_s, duration_s),
         Goal.FASTEST: (duration_s, priced, money),
-        Goal.BALANCED: (priced, product, money),
+        Goal.BALANCED: (priced, product, held_s * duration_s, money),
     }[goal]
     rounded = [np.asarray([float(f"{value:.9g}") for value in key]) for key in keys]
     order: NDArray[np.intp] = np.lexsort((place, accelerators, *reversed(rounded)))
