@@ -264,6 +264,13 @@ def _eager(walk: Walk, qkv: list[Tensor], mixer: Attention) -> Tensor:
     raw = tape.tensor(scores, dtype, "attention scores")
     scaled = tape.tensor(scores, dtype, "attention scores, scaled")
     del raw
+    capped = None
+    if mixer.softcap:
+        divided = tape.tensor(scores, dtype, "attention scores, divided")
+        del scaled
+        capped = tape.tensor(scores, dtype, "attention scores, tangent")
+        del divided
+        scaled = tape.tensor(scores, dtype, "attention scores, capped")
     masked = tape.tensor(scores, dtype, "attention scores, masked")
     del scaled
     upcast = None
@@ -272,6 +279,9 @@ def _eager(walk: Walk, qkv: list[Tensor], mixer: Attention) -> Tensor:
     chance = tape.tensor(scores, _FP32 if wide else dtype, "attention probabilities")
     del upcast
     kept = [q, k, chance]
+    if capped is not None:
+        kept.append(capped)
+        del capped
     if chance.dtype is not dtype:
         narrow = tape.tensor(scores, dtype, f"attention probabilities as {dtype}")
         del chance
