@@ -294,9 +294,14 @@ def _gelu_new(walk: Walk, x: Tensor) -> Tensor:
     inner = _FP32 if walk.recipe.autocast else dtype
     if tape.grad and x.node is not None:
         tape.saves()
+    kept: list[Tensor] = []
+    keeps = tape.grad and x.node is not None
     half = tape.tensor(n, dtype, "gelu_new, half of input")
     wide = x if inner is dtype else tape.tensor(n, inner, f"gelu_new input as {inner}")
     power = tape.tensor(n, inner, "gelu_new power")
+    if keeps:
+        kept.append(wide)
+    del wide
     scaled = tape.tensor(n, inner, "gelu_new power, scaled")
     del power
     added = tape.tensor(n, inner, "gelu_new sum")
@@ -306,6 +311,9 @@ def _gelu_new(walk: Walk, x: Tensor) -> Tensor:
     tangent = tape.tensor(n, inner, "gelu_new tangent")
     del scaled
     one = tape.tensor(n, inner, "gelu_new tangent plus one")
+    if keeps:
+        kept.append(tangent)
+    del tangent
     out = tape.tensor(n, inner, "gelu_new output")
     d, i = dtype.num_bytes, inner.num_bytes
     mixed = dtype is not inner  # the cast, the sum and the last product
@@ -340,9 +348,7 @@ def _gelu_new(walk: Walk, x: Tensor) -> Tensor:
         del total, cubed, direct, left
         return (result,)
 
-    kept = [wide, half, tangent, one]
-    del half, wide, tangent, one
-    return tape.link(out, (x,), kept, backward)
+    return tape.link(out, (x,), [*kept, half, one], backward)
 
 
 def multiply(walk: Walk, x: Tensor, y: Tensor, name: str) -> Tensor:

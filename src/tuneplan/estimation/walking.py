@@ -13,7 +13,7 @@ from tuneplan.estimation.roles import Place, with_expert_targets
 from tuneplan.estimation.sharding import seen_by_layers
 from tuneplan.spec.architecture import LayerGroup, ModelArchitecture
 from tuneplan.spec.parallelism import Parallelism
-from tuneplan.spec.recipe import Method, TrainingRecipe
+from tuneplan.spec.recipe import Checkpointing, Method, TrainingRecipe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ def walk_model(
     accumulating = recipe.gradient_accumulation_steps > 1 and not recipe.optimizer.in_backward
     groups = []
     for group in model.groups:
-        for part, place, wants in _parts(model, recipe, group):
+        for part, place, wants, from_outside in _parts(model, recipe, group):
             profile = profile_layer(
                 part.layer,
                 seen,
@@ -76,6 +76,7 @@ def walk_model(
                 place=place,
                 record=record,
                 wants_gradient=wants,
+                input_wants_gradient=from_outside,
                 accumulating=accumulating,
             )
             groups.append((part, profile))
@@ -95,14 +96,33 @@ def walk_model(
 
 def _parts(
     model: ModelArchitecture, recipe: TrainingRecipe, group: LayerGroup
-) -> list[tuple[LayerGroup, Place, bool]]:
-    """A group as one part, or under ``freeze`` as its frozen and its trained layers."""
-    if recipe.method is not Method.FREEZE:
-        return [(group, Place.LAYER, True)]
-    trained = num_trained_layers(model, recipe, group)
-    parts = []
-    if group.count > trained:
-        parts.append((replace(group, count=group.count - trained), Place.LAYER, False))
-    if trained:
-        parts.append((replace(group, count=trained), Place.TRAINED_LAYER, True))
-    return parts
+) -> list[tuple[LayerGroup, Place, bool, bool]]:
+    """A group in parts: ``(layers, place, wants a gradient, its input wants one)``.
+
+    Under ``freeze`` its frozen and its trained layers. Beside a frozen embedding the first layer's
+    input wants no gradient, so what stands before its first adapter keeps nothing; PEFT and
+    Trainer let the embedding's output require grad only for checkpointing
+    (``enable_input_require_grads``).
+    """
+    if recipe.method is Method.FREEZE:
+        trained = num_trained_layers(model, recipe, group)
+        parts = []
+        if group.count > trained:
+            frozen = replace(group, count=group.count - trained)
+            parts.append((frozen, Place.LAYER, False, False))
+        if trained:
+            parts.append((replace(group, count=trained), Place.TRAINED_LAYER, True, True))
+        return parts
+    first = group is model.groups[0] if not group.positions else 0 in group.positions
+    if not first or not recipe.method.uses_adapter or not _keeps_activations(recipe):
+        return [(group, Place.LAYER, True, True)]
+    alone = [(replace(group, count=1), Place.LAYER, True, False)]
+    if group.count == 1:
+        return alone
+    return [*alone, (replace(group, count=group.count - 1), Place.LAYER, True, True)]
+
+
+def _keeps_activations(recipe: TrainingRecipe) -> bool:
+    return recipe.gradient_checkpointing is Checkpointing.NONE and not (
+        recipe.adapter is not None and recipe.adapter.modules_to_save
+    )
