@@ -310,7 +310,8 @@ class ModelArchitecture:
         head: The output projection; None where it is tied to the token embedding.
         head_bias: Elements of a bias on a tied head.
         stored_dtype: dtype of the published weights (Hugging Face ``torch_dtype``).
-        embedding_scale, logit_scale: Whether embeddings (logits) are multiplied by a number.
+        embedding_scale, logit_scale: Whether embeddings (logits) are multiplied by a number outside
+            their module (Gemma's embedding does it inside).
         hf_config: The configuration fields that build this model with ``transformers``.
         assumed_fields: Names of dimensions that were filled in, not stated (bare sizes).
         source: Where the description comes from.
