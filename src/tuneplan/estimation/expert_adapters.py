@@ -9,6 +9,7 @@ Source: peft 0.17-0.21 ``tuners/lora/layer.py ParamWrapper`` (``get_delta_weight
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from tuneplan.estimation.modules import Walk
 from tuneplan.estimation.operations import OperationKind
@@ -20,32 +21,33 @@ from tuneplan.spec.recipe import Adapter, DType
 _KIND = OperationKind.ADAPTER
 
 
-def merged_weights(
-    walk: Walk, roles: Sequence[tuple[Weight, Role]]
-) -> tuple[list[Tensor], list[Tensor]]:
+class Stacked(NamedTuple):
+    """A stacked weight of routed experts, its role and, where it is adapted, what products use."""
+
+    weight: Weight
+    role: Role
+    merged: Tensor | None = None
+
+
+def with_adapters(walk: Walk, stacked: Sequence[Stacked]) -> tuple[list[Tensor], list[Stacked]]:
     """Of each adapted weight the update, alive until the block's forward is over, and the sum."""
-    updates, merged = [], []
-    for weight, role in roles:
-        if role.adapted:
-            update, total = _merged_weight(walk, weight, role)
+    updates, found = [], []
+    for one in stacked:
+        if one.role.adapted:
+            update, merged = _merged_weight(walk, one.weight, one.role)
             updates.append(update)
-            merged.append(total)
-            del update, total
-    return updates, merged
-
-
-def stacked_gradients(walk: Walk, roles: Sequence[tuple[Weight, Role]]) -> None:
-    """The gradients of stacked weights that are trained or adapted."""
-    for weight, role in roles:
-        if role.adapted:
-            _merged_weight_gradient(walk, weight, role)
-        elif role.trained:
-            dtype = walk.recipe.gradient_dtype or role.dtype
-            walk.tape.weight_gradient(float(weight.num_parameters), dtype, weight.name)
+            one = one._replace(merged=merged)
+            del update, merged
+        found.append(one)
+    return updates, found
 
 
 def _merged_weight(walk: Walk, weight: Weight, role: Role) -> tuple[Tensor, Tensor]:
-    """The update is made and scaled in the adapter's dtype, then cast to the weight's and added."""
+    """The update is made and scaled in the adapter's dtype, then cast to the weight's and added.
+
+    Being made before the experts run, it goes backward after them: the gradients of all merged
+    weights wait for it.
+    """
     tape, adapter = walk.tape, _adapter(walk)
     size, name = float(weight.num_weight_elements), weight.leaf
     product = tape.tensor(size, adapter.dtype, f"{name} update")
@@ -58,26 +60,22 @@ def _merged_weight(walk: Walk, weight: Weight, role: Role) -> tuple[Tensor, Tens
     del scaled
     merged = tape.tensor(size, role.dtype, f"{name} with adapter")
     tape.elementwise("merge adapter", _traffic(size, adapter, role.dtype), launches=3.0, kind=_KIND)
-    return update, merged
 
+    def backward(grad: Tensor) -> tuple[None]:
+        if adapter.dtype is not role.dtype:
+            grad = tape.tensor(size, adapter.dtype, f"gradient of {name} update")
+        scaled = tape.tensor(size, adapter.dtype, f"gradient of {name} update, scaled")
+        del grad
+        traffic = _traffic(size, adapter, role.dtype)
+        tape.elementwise("merge adapter", traffic, launches=3.0, kind=_KIND)
+        for _ in range(2):
+            _product(tape, weight, role, adapter)
+        for elements in role.adapter_parameters(weight, adapter):
+            tape.weight_gradient(float(elements), adapter.dtype, f"{name}.lora")
+        del scaled
+        return (None,)
 
-def _merged_weight_gradient(walk: Walk, weight: Weight, role: Role) -> None:
-    """The gradient of the whole weight, cast and scaled, then that of A and B."""
-    tape, adapter = walk.tape, _adapter(walk)
-    size, name = float(weight.num_weight_elements), weight.leaf
-    whole = tape.tensor(size, role.dtype, f"gradient of {name} with adapter")
-    wide = whole
-    if adapter.dtype is not role.dtype:
-        wide = tape.tensor(size, adapter.dtype, f"gradient of {name} update")
-    del whole
-    scaled = tape.tensor(size, adapter.dtype, f"gradient of {name} update, scaled")
-    del wide
-    tape.elementwise("merge adapter", _traffic(size, adapter, role.dtype), launches=3.0, kind=_KIND)
-    for _ in range(2):
-        _product(tape, weight, role, adapter)
-    for elements in role.adapter_parameters(weight, adapter):
-        tape.weight_gradient(float(elements), adapter.dtype, f"{name}.lora")
-    del scaled
+    return update, tape.link(merged, (update,), (), backward, trains=True)
 
 
 def _adapter(walk: Walk) -> Adapter:
