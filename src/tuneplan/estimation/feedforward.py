@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuneplan.estimation.expert_adapters import Stacked, with_adapters
+from tuneplan.estimation.expert_adapters import Stacked, merged_weight, with_updates
 from tuneplan.estimation.linears import linear
 from tuneplan.estimation.litgpt import LITGPT, halves
 from tuneplan.estimation.modules import Walk, add, split
@@ -74,14 +74,14 @@ def experts(walk: Walk, x: Tensor, block: MixtureOfExperts) -> Tensor:
     tape, elements, dtype = walk.tape, x.elements, x.dtype
     width = block.latent_size or elements / walk.tokens
     rows = walk.tokens * block.num_experts_per_tok
-    stacked = _stacked(walk, block)
     shared = feed_forward(walk, x, block.shared) if block.shared is not None else None
-    updates, stacked = with_adapters(walk, stacked)
+    stacked = with_updates(walk, _stacked(walk, block))
+    cache: list[Tensor] = []
     scores = _route(walk, x, block, width)
     hidden = _reordered(walk, x, rows * width, "tokens gathered by expert")
     del x
     down = stacked.pop()
-    hidden = _grouped(walk, hidden, stacked, block, "experts' gate and up output")
+    hidden = _grouped(walk, hidden, stacked, block, cache, "experts' gate and up output")
     if block.gated:
         gate, up = split(walk, hidden, [block.intermediate_size] * 2, rows=rows)
         del hidden
@@ -90,13 +90,13 @@ def experts(walk: Walk, x: Tensor, block: MixtureOfExperts) -> Tensor:
         del gate, up
     else:
         hidden = activation(walk, hidden, block.activation)
-    hidden = _grouped(walk, hidden, [down], block, "experts' output")
+    hidden = _grouped(walk, hidden, [down], block, cache, "experts' output")
     hidden = _weighted(walk, hidden, scores)
     del scores
     hidden = _reordered(walk, hidden, rows * width, "experts' output, in order")
     routed = tape.tensor(elements, dtype, "experts' output, summed")
     tape.elementwise("combine", hidden.size + routed.size, launches=2.0)
-    del updates, stacked, down
+    del stacked, down, cache
 
     def backward(grad: Tensor) -> tuple[Tensor]:
         return (Tensor(grad.storage, rows * width, dtype),)  # an expanded view
@@ -160,16 +160,27 @@ def _weighted(walk: Walk, x: Tensor, scores: Tensor) -> Tensor:
 
 
 def _grouped(
-    walk: Walk, x: Tensor, stacked: list[Stacked], block: MixtureOfExperts, name: str
+    walk: Walk,
+    x: Tensor,
+    stacked: list[Stacked],
+    block: MixtureOfExperts,
+    cache: list[Tensor],
+    name: str,
 ) -> Tensor:
-    """One grouped product over all experts; keeps its input where they are trained or adapted."""
+    """One grouped product over all experts; keeps its input where they are trained or adapted.
+
+    ``cache`` holds the weights with adapters until the block's forward is over.
+    """
     tape = walk.tape
     taken = stacked[0].weight.in_features
     given = sum(one.weight.out_features for one in stacked)
     elements, dtype = x.elements, x.dtype
     rows, wanted = elements / taken, x.node is not None
-    merged = [one.merged for one in stacked if one.merged is not None]
-    trained = [one for one in stacked if one.role.trained]
+    found = [merged_weight(walk, one) for one in stacked]
+    merged = [tensor for tensor in found if tensor is not None]
+    del found
+    cache += merged
+    trained = [(one.weight, one.role) for one in stacked if one.role.trained]
     changes = bool(merged or trained)
     if tape.grad and (changes or wanted):
         tape.saves()
@@ -184,11 +195,11 @@ def _grouped(
             _multiply_groups(walk, name, rows, taken, given, block)
         if changes:
             _multiply_groups(walk, f"{name} weight", given, taken, rows, block)
-        for weight, role, _ in trained:
+        for weight, role in trained:
             gradient = walk.recipe.gradient_dtype or role.dtype
             tape.weight_gradient(float(weight.num_parameters), gradient, weight.name)
-        del grad
         made = [tape.tensor(size, kind, "gradient of experts with adapter") for size, kind in whole]
+        del grad
         return (result, *made)
 
     saved = [*merged, x] if changes else []

@@ -273,8 +273,8 @@ def _quantized_linear(walk: Walk, x: Tensor, weight: Weight) -> Tensor:
         del temporaries, grad
         return (result,)
 
-    if quantization.keeps_inputs:
-        tape.keep_attribute(x)
+    if quantization.keeps_inputs and (x.node is not None or not tape.grad):
+        tape.keep_attribute(x)  # ``ctx.needs_input_grad``; a checkpointed forward asks later
     out = tape.link(out, (x,), kept, backward)
     del x, kept
     return cast(walk, out, source, f"{name} output")
