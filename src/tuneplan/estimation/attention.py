@@ -33,6 +33,8 @@ def attention(walk: Walk, x: Tensor, mixer: Attention) -> Tensor:
         walk.tape.key_values += [k.storage, v.storage]
     out = attention_core(walk, [q, k, v], mixer)
     del q, k, v
+    if by_litgpt and mixer.rotary:
+        out = litgpt.heads_joined(walk, out)
     if gate is not None:
         gate = activation(walk, gate, "sigmoid")
         out = multiply(walk, out, gate, "gated attention output")

@@ -262,7 +262,7 @@ def _put_together(stack: _Stack, base: dict[str, Number]) -> MemoryCount:
     step = _step(stack)
     for best in (forward, loss, backward):
         best.add("gathered_units", stack.gathered.always_bytes)
-        if keeps_embeddings(stack.model, recipe):
+        if keeps_embeddings(stack.model, stack.recipe):
             hidden = stack.model.hidden_size * stack.recipe.hidden_dtype.num_bytes
             best.add("embeddings", stack.tokens * hidden)
         if stack.accumulating:
