@@ -36,7 +36,7 @@ def with_updates(walk: Walk, stacked: Sequence[Stacked]) -> list[Stacked]:
     """The weights with their updates, alive until the block's forward is over."""
     return [
         one._replace(update=_update(walk, one.weight, one.role))
-        if one.role.adapted and _adapter(walk).whole_updates
+        if one.role.adapted and not _adapter(walk).folds_update
         else one
         for one in stacked
     ]

@@ -194,7 +194,7 @@ def _upcast_logits(
     del x
     if model.logit_scale:
         logits = scale(walk, logits, "logits", OperationKind.LOSS)
-    if model.logit_softcap:
+    if model.logit_softcap and settings.path is LossPath.FULL:
         logits = _soft_capped(walk, logits)
     held.append(_plain(logits))
     named: list[Storage] = []
@@ -212,9 +212,10 @@ def _upcast_logits(
 
 
 def _soft_capped(walk: Walk, logits: Tensor) -> Tensor:
-    """Divided, their tangent (kept), multiplied.
+    """Divided, their tangent (kept), multiplied; unsloth's fused loss does it in its kernel.
 
-    Source: transformers ``models/gemma2/modeling_gemma2.py Gemma2ForCausalLM.forward``.
+    Source: transformers ``models/gemma2/modeling_gemma2.py Gemma2ForCausalLM.forward``; unsloth
+    ``kernels/cross_entropy_loss.py``.
     """
     logits = scale(walk, logits, "logits", OperationKind.LOSS)
     logits = activation(walk, logits, "tanh")

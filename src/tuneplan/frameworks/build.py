@@ -353,12 +353,12 @@ def _adapter(
         expert_targets=wanted.expert_targets if by_peft else (),
     )
     plain, stacked = split_targets(context.architecture, adapter)
-    whole = False
+    folds = True
     if stacked:
         fact = context.software.fact("peft", "expert_update")
-        whole = ledger.assume("behaviour.whole_updates", by_table(fact, fact.value == "whole"))
+        folds = ledger.assume("behaviour.folds_update", by_table(fact, fact.value == "folded"))
     targets = tuple(stacked.items())
-    return replace(adapter, target_modules=plain, expert_targets=targets, whole_updates=whole)
+    return replace(adapter, target_modules=plain, expert_targets=targets, folds_update=folds)
 
 
 def _quantization(
