@@ -1,83 +1,119 @@
 """Adapters on the stacked weights of routed experts.
 
-PEFT adapts a parameter by a parametrisation: in every forward the whole update ``B A`` is made for
-all experts, and the product runs over ``W + B A``, whose gradient is as large as the weight.
+PEFT adapts a parameter by a parametrisation: in every forward the product runs over ``W + B A`` of
+all experts, whose gradient is as large as the weight. Since 0.21 one kernel adds ``B A`` to a copy
+of the weight (``baddbmm``); before, the whole update was made first. PyTorch runs each
+parametrisation once more when it is registered, which PEFT does in every forward.
 Source: peft 0.17-0.21 ``tuners/lora/layer.py ParamWrapper`` (``get_delta_weight``,
-``_LoraParameterProxy``).
+``_LoraParameterProxy``, ``_LoraFactorsProxy``); torch ``nn/utils/parametrize.py
+ParametrizationList``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from tuneplan.estimation.modules import Walk
 from tuneplan.estimation.operations import OperationKind
 from tuneplan.estimation.roles import Role
-from tuneplan.estimation.shadow import Tape, Tensor
+from tuneplan.estimation.shadow import Tensor
 from tuneplan.spec.architecture import Weight
 from tuneplan.spec.recipe import Adapter, DType
 
 _KIND = OperationKind.ADAPTER
 
 
-def merged_weights(
-    walk: Walk, roles: Sequence[tuple[Weight, Role]]
-) -> tuple[list[Tensor], list[Tensor]]:
-    """Of each adapted weight the update, alive until the block's forward is over, and the sum."""
-    updates, merged = [], []
-    for weight, role in roles:
-        if role.adapted:
-            update, total = _merged_weight(walk, weight, role)
-            updates.append(update)
-            merged.append(total)
-            del update, total
-    return updates, merged
+class Stacked(NamedTuple):
+    """A stacked weight of routed experts, its role and, before PEFT 0.21, its update."""
+
+    weight: Weight
+    role: Role
+    update: Tensor | None = None
 
 
-def stacked_gradients(walk: Walk, roles: Sequence[tuple[Weight, Role]]) -> None:
-    """The gradients of stacked weights that are trained or adapted."""
-    for weight, role in roles:
-        if role.adapted:
-            _merged_weight_gradient(walk, weight, role)
-        elif role.trained:
-            dtype = walk.recipe.gradient_dtype or role.dtype
-            walk.tape.weight_gradient(float(weight.num_parameters), dtype, weight.name)
+def with_updates(walk: Walk, stacked: Sequence[Stacked]) -> list[Stacked]:
+    """The weights with their updates, alive until the block's forward is over."""
+    return [
+        one._replace(update=_update(walk, one.weight, one.role))
+        if one.role.adapted and not _adapter(walk).folds_update
+        else one
+        for one in stacked
+    ]
 
 
-def _merged_weight(walk: Walk, weight: Weight, role: Role) -> tuple[Tensor, Tensor]:
-    """The update is made and scaled in the adapter's dtype, then cast to the weight's and added."""
-    tape, adapter = walk.tape, _adapter(walk)
-    size, name = float(weight.num_weight_elements), weight.leaf
-    product = tape.tensor(size, adapter.dtype, f"{name} update")
-    _product(tape, weight, role, adapter)
-    scaled = tape.tensor(size, adapter.dtype, f"{name} update, scaled")
-    del product
-    update = scaled
-    if adapter.dtype is not role.dtype:
-        update = tape.tensor(size, role.dtype, f"{name} update as {role.dtype}")
-    del scaled
-    merged = tape.tensor(size, role.dtype, f"{name} with adapter")
-    tape.elementwise("merge adapter", _traffic(size, adapter, role.dtype), launches=3.0, kind=_KIND)
-    return update, merged
-
-
-def _merged_weight_gradient(walk: Walk, weight: Weight, role: Role) -> None:
-    """The gradient of the whole weight, cast and scaled, then that of A and B."""
-    tape, adapter = walk.tape, _adapter(walk)
-    size, name = float(weight.num_weight_elements), weight.leaf
-    whole = tape.tensor(size, role.dtype, f"gradient of {name} with adapter")
-    wide = whole
-    if adapter.dtype is not role.dtype:
-        wide = tape.tensor(size, adapter.dtype, f"gradient of {name} update")
-    del whole
-    scaled = tape.tensor(size, adapter.dtype, f"gradient of {name} update, scaled")
-    del wide
-    tape.elementwise("merge adapter", _traffic(size, adapter, role.dtype), launches=3.0, kind=_KIND)
+def merged_weight(walk: Walk, one: Stacked) -> Tensor | None:
+    """What the product over an adapted weight uses, alive until the block's forward is over."""
+    if not one.role.adapted:
+        return None
+    if one.update is None:
+        return _folded(walk, one.weight, one.role)
+    tape, dtype = walk.tape, one.role.dtype
+    merged = tape.tensor(one.update.elements, dtype, f"{one.weight.leaf} with adapter")
     for _ in range(2):
-        _product(tape, weight, role, adapter)
-    for elements in role.adapter_parameters(weight, adapter):
-        tape.weight_gradient(float(elements), adapter.dtype, f"{name}.lora")
-    del scaled
+        tape.elementwise("merge adapter", 3 * merged.size, kind=_KIND)
+    return tape.link(merged, (one.update,), (), lambda grad: (grad,))
+
+
+def _folded(walk: Walk, weight: Weight, role: Role) -> Tensor:
+    """``baddbmm`` in the weight's dtype: keeps A and B in it; their gradients are as small."""
+    tape, adapter = walk.tape, _adapter(walk)
+    size, name = float(weight.num_weight_elements), weight.leaf
+    parameters = role.adapter_parameters(weight, adapter)
+    kept = []
+    if adapter.dtype is not role.dtype:
+        kept.append(tape.tensor(float(sum(parameters)), role.dtype, f"{name}.lora as {role.dtype}"))
+    merged = tape.tensor(size, role.dtype, f"{name} with adapter")
+    for _ in range(2):
+        tape.elementwise("merge adapter", 3 * merged.size, kind=_KIND)
+        _product(walk, weight, role, role.dtype)
+
+    def backward(grad: Tensor) -> tuple[None]:
+        for elements in parameters:
+            half = tape.tensor(float(elements), role.dtype, f"gradient of {name}.lora")
+            _product(walk, weight, role, role.dtype)
+            tape.weight_gradient(float(elements), adapter.dtype, f"{name}.lora")
+            del half
+        del grad
+        return (None,)
+
+    return tape.link(merged, (merged,), kept, backward, trains=True)
+
+
+def _update(walk: Walk, weight: Weight, role: Role) -> Tensor:
+    """``B A`` made and scaled in the adapter's dtype (autocast's, where on), cast to the weight's.
+
+    Being made before the experts run, it goes backward after them: the gradients of all merged
+    weights wait for it.
+    """
+    tape, adapter = walk.tape, _adapter(walk)
+    size, name = float(weight.num_weight_elements), weight.leaf
+    dtype = walk.recipe.compute_dtype if walk.recipe.autocast else adapter.dtype
+    traffic = size * (3 * dtype.num_bytes + role.dtype.num_bytes)
+    product = tape.tensor(size, dtype, f"{name} update")
+    _product(walk, weight, role, dtype)
+    update = tape.tensor(size, dtype, f"{name} update, scaled")
+    del product
+    if dtype is not role.dtype:
+        narrow = tape.tensor(size, role.dtype, f"{name} update as {role.dtype}")
+        del update
+        update = narrow
+        del narrow
+    tape.elementwise("scale update", traffic, launches=2.0, kind=_KIND)
+
+    def backward(grad: Tensor) -> tuple[None]:
+        if dtype is not role.dtype:
+            grad = tape.tensor(size, dtype, f"gradient of {name} update")
+        scaled = tape.tensor(size, dtype, f"gradient of {name} update, scaled")
+        del grad
+        tape.elementwise("scale update", traffic, launches=2.0, kind=_KIND)
+        for elements in role.adapter_parameters(weight, adapter):
+            _product(walk, weight, role, dtype)
+            tape.weight_gradient(float(elements), adapter.dtype, f"{name}.lora")
+        del scaled
+        return (None,)
+
+    return tape.link(update, (update,), (), backward, trains=True)
 
 
 def _adapter(walk: Walk) -> Adapter:
@@ -86,17 +122,12 @@ def _adapter(walk: Walk) -> Adapter:
     return adapter
 
 
-def _product(tape: Tape, weight: Weight, role: Role, adapter: Adapter) -> None:
-    tape.matmul(
+def _product(walk: Walk, weight: Weight, role: Role, dtype: DType) -> None:
+    walk.tape.matmul(
         f"{weight.leaf}.lora",
         float(weight.shape[0] * weight.out_features),
         weight.in_features,
-        adapter.r * role.rank_factor,
-        adapter.dtype,
+        _adapter(walk).r * role.rank_factor,
+        dtype,
         kind=_KIND,
     )
-
-
-def _traffic(size: float, adapter: Adapter, dtype: DType) -> float:
-    """Scale (read, write), cast (read, write), add (two reads, a write)."""
-    return size * (3 * adapter.dtype.num_bytes + 4 * dtype.num_bytes)

@@ -14,7 +14,7 @@ from tuneplan.estimation.layers import alive_at_peak
 from tuneplan.estimation.linears import linear
 from tuneplan.estimation.modules import Walk, cast, scale
 from tuneplan.estimation.operations import Number, Operation, OperationKind, Stage
-from tuneplan.estimation.pointwise import norm
+from tuneplan.estimation.pointwise import activation, norm
 from tuneplan.estimation.recording import Recording, record_head
 from tuneplan.estimation.roles import Place, role_of
 from tuneplan.estimation.shadow import Meter, Storage, Tape, Tensor
@@ -194,6 +194,8 @@ def _upcast_logits(
     del x
     if model.logit_scale:
         logits = scale(walk, logits, "logits", OperationKind.LOSS)
+    if model.logit_softcap and settings.path is LossPath.FULL:
+        logits = _soft_capped(walk, logits)
     held.append(_plain(logits))
     named: list[Storage] = []
     if settings.upcast_logits:
@@ -207,6 +209,17 @@ def _upcast_logits(
         named.append(logits.storage)
         logits = _shifted(walk, logits)
     return logits, named
+
+
+def _soft_capped(walk: Walk, logits: Tensor) -> Tensor:
+    """Divided, their tangent (kept), multiplied; unsloth's fused loss does it in its kernel.
+
+    Source: transformers ``models/gemma2/modeling_gemma2.py Gemma2ForCausalLM.forward``; unsloth
+    ``kernels/cross_entropy_loss.py``.
+    """
+    logits = scale(walk, logits, "logits", OperationKind.LOSS)
+    logits = activation(walk, logits, "tanh")
+    return scale(walk, logits, "capped logits", OperationKind.LOSS)
 
 
 def _plain(x: Tensor) -> Tensor:

@@ -168,20 +168,19 @@ def _base(stack: _Stack, compute_capability: float | None) -> dict[str, Number]:
             * recipe.compute_dtype.num_bytes
         )
     base["token_ids"] = 3 * 8.0 * stack.tokens
-    if keeps_embeddings(stack.model, recipe):
-        base["embeddings"] = stack.tokens * stack.model.hidden_size * recipe.hidden_dtype.num_bytes
     return _present(base)
 
 
 def keeps_embeddings(model: ModelArchitecture, recipe: TrainingRecipe) -> bool:
     """Whether the graph keeps the embeddings beside the first layer's input.
 
-    ``enable_input_require_grads`` (transformers ``modeling_utils.py``) makes them a leaf, which
-    backward needs; where they are scaled (Granite, Gemma) the layer's input is another tensor.
-    After k-bit preparation, where both are fp32, published peaks do not show it.
+    For checkpointing ``enable_input_require_grads`` (transformers ``modeling_utils.py``) makes
+    them a leaf, which backward needs; where they are scaled (Granite) the layer's input is another
+    tensor. After k-bit preparation, where both are fp32, published peaks do not show it.
     """
     upcast = recipe.hidden_dtype is not recipe.compute_dtype
-    return model.embedding_scale and recipe.method.uses_adapter and not upcast
+    checkpoints = recipe.gradient_checkpointing is not Checkpointing.NONE
+    return model.embedding_scale and recipe.method.uses_adapter and checkpoints and not upcast
 
 
 def _present(sizes: dict[str, Number]) -> dict[str, Number]:
@@ -263,6 +262,9 @@ def _put_together(stack: _Stack, base: dict[str, Number]) -> MemoryCount:
     step = _step(stack)
     for best in (forward, loss, backward):
         best.add("gathered_units", stack.gathered.always_bytes)
+        if keeps_embeddings(stack.model, stack.recipe):
+            hidden = stack.model.hidden_size * stack.recipe.hidden_dtype.num_bytes
+            best.add("embeddings", stack.tokens * hidden)
         if stack.accumulating:
             best.add("gradients", _gradients(stack, accumulated=True))
     at_base = _total(base)

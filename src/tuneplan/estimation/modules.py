@@ -64,9 +64,15 @@ def share(tensor: Tensor) -> Tensor:
     return Tensor(tensor.storage, tensor.elements, tensor.dtype, tensor.node)
 
 
-def split(walk: Walk, fused: Tensor, sizes: Sequence[int]) -> list[Tensor]:
-    """Views of one tensor along its features; backward joins their gradients in a new tensor."""
+def split(
+    walk: Walk, fused: Tensor, sizes: Sequence[int], rows: Number | None = None
+) -> list[Tensor]:
+    """Views of one tensor along its features; backward joins their gradients in a new tensor.
+
+    The tensor has one row a token unless ``rows`` says otherwise.
+    """
     tape, elements, dtype = walk.tape, fused.elements, fused.dtype
+    rows = walk.tokens if rows is None else rows
     held: list[Tensor] = []
 
     def backward(grad: Tensor) -> tuple[Tensor | None]:
@@ -80,7 +86,7 @@ def split(walk: Walk, fused: Tensor, sizes: Sequence[int]) -> list[Tensor]:
         return (joined,)
 
     return [
-        tape.link(Tensor(fused.storage, walk.tokens * size, dtype), (fused,), (), backward)
+        tape.link(Tensor(fused.storage, rows * size, dtype), (fused,), (), backward)
         for size in sizes
     ]
 
@@ -267,8 +273,8 @@ def _quantized_linear(walk: Walk, x: Tensor, weight: Weight) -> Tensor:
         del temporaries, grad
         return (result,)
 
-    if quantization.keeps_inputs:
-        tape.keep_attribute(x)
+    if quantization.keeps_inputs and (x.node is not None or not tape.grad):
+        tape.keep_attribute(x)  # ``ctx.needs_input_grad``; a checkpointed forward asks later
     out = tape.link(out, (x,), kept, backward)
     del x, kept
     return cast(walk, out, source, f"{name} output")

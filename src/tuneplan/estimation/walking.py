@@ -9,11 +9,11 @@ from tuneplan.estimation.layers import LayerProfile, profile_layer
 from tuneplan.estimation.losses import HeadProfile, profile_head
 from tuneplan.estimation.operations import Number, Operation
 from tuneplan.estimation.persistent import num_trained_layers
-from tuneplan.estimation.roles import Place, with_expert_targets
+from tuneplan.estimation.roles import Place, Role, role_of, with_expert_targets
 from tuneplan.estimation.sharding import seen_by_layers
 from tuneplan.spec.architecture import LayerGroup, ModelArchitecture
 from tuneplan.spec.parallelism import Parallelism
-from tuneplan.spec.recipe import Method, TrainingRecipe
+from tuneplan.spec.recipe import Checkpointing, Method, TrainingRecipe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ def walk_model(
     accumulating = recipe.gradient_accumulation_steps > 1 and not recipe.optimizer.in_backward
     groups = []
     for group in model.groups:
-        for part, place, wants in _parts(model, recipe, group):
+        for part, place, wants, from_outside in _parts(model, seen, group):
             profile = profile_layer(
                 part.layer,
                 seen,
@@ -76,6 +76,7 @@ def walk_model(
                 place=place,
                 record=record,
                 wants_gradient=wants,
+                input_wants_gradient=from_outside,
                 accumulating=accumulating,
             )
             groups.append((part, profile))
@@ -95,14 +96,56 @@ def walk_model(
 
 def _parts(
     model: ModelArchitecture, recipe: TrainingRecipe, group: LayerGroup
-) -> list[tuple[LayerGroup, Place, bool]]:
-    """A group as one part, or under ``freeze`` as its frozen and its trained layers."""
-    if recipe.method is not Method.FREEZE:
-        return [(group, Place.LAYER, True)]
-    trained = num_trained_layers(model, recipe, group)
-    parts = []
-    if group.count > trained:
-        parts.append((replace(group, count=group.count - trained), Place.LAYER, False))
-    if trained:
-        parts.append((replace(group, count=trained), Place.TRAINED_LAYER, True))
-    return parts
+) -> list[tuple[LayerGroup, Place, bool, bool]]:
+    """A group in parts: ``(layers, place, wants a gradient, its input wants one)``.
+
+    Under ``freeze`` its frozen and its trained layers. Where nothing before the layers is trained
+    and nothing is checkpointed, layers before the first adapter keep nothing, and the layer that
+    has it only what stands after it.
+    """
+    if recipe.method is Method.FREEZE:
+        trained = num_trained_layers(model, recipe, group)
+        return [
+            (replace(group, count=count), place, wants, wants)
+            for count, place, wants in (
+                (group.count - trained, Place.LAYER, False),
+                (trained, Place.TRAINED_LAYER, True),
+            )
+            if count
+        ]
+    first = _first_trained_layer(model, recipe)
+    positions = group.positions or range(group.count)
+    before = sum(position < first for position in positions)
+    at = int(first in positions)
+    return [
+        (replace(group, count=count), Place.LAYER, wants, from_outside)
+        for count, wants, from_outside in (
+            (before, False, False),
+            (at, True, False),
+            (group.count - before - at, True, True),
+        )
+        if count
+    ]
+
+
+def _first_trained_layer(model: ModelArchitecture, recipe: TrainingRecipe) -> int:
+    """Position of the first layer with something trained, where its input wants no gradient; or -1.
+
+    Beside frozen embeddings it wants none; for checkpointing PEFT and Trainer make it want one
+    (``enable_input_require_grads``).
+    """
+    outside = [role_of(weight, recipe, Place.OUTER) for weight in model.embeddings]
+    if recipe.gradient_checkpointing is not Checkpointing.NONE or any(map(_trains, outside)):
+        return -1
+    if model.vision is not None and recipe.trains_vision:
+        return -1
+    positions = [
+        min(group.positions, default=0)
+        for group in model.groups
+        if any(_trains(role_of(w, recipe, Place.LAYER)) for w in group.layer.weights())
+    ]
+    return min(positions, default=model.num_layers)
+
+
+def _trains(role: Role) -> bool:
+    return role.trained or role.adapted or role.copied

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from tuneplan.estimation.adapters import split_targets
 from tuneplan.frameworks.attention import AttentionChoice, choose_kernel
 from tuneplan.frameworks.context import Context
-from tuneplan.frameworks.ledger import Ledger, by_rule
+from tuneplan.frameworks.ledger import Ledger, by_rule, by_table
 from tuneplan.frameworks.optimizers import implementation_of, make_optimizer
 from tuneplan.frameworks.settings import Settings
 from tuneplan.frameworks.stack import FsdpUpcast, KbitPreparation, Stack
@@ -353,7 +353,12 @@ def _adapter(
         expert_targets=wanted.expert_targets if by_peft else (),
     )
     plain, stacked = split_targets(context.architecture, adapter)
-    return replace(adapter, target_modules=plain, expert_targets=tuple(stacked.items()))
+    folds = True
+    if stacked:
+        fact = context.software.fact("peft", "expert_update")
+        folds = ledger.assume("behaviour.folds_update", by_table(fact, fact.value == "folded"))
+    targets = tuple(stacked.items())
+    return replace(adapter, target_modules=plain, expert_targets=targets, folds_update=folds)
 
 
 def _quantization(

@@ -86,7 +86,6 @@ def _gemma(
         groups=group_layers(kinds, make, prefix=f"{root}.layers"),
         root=root,
         tied_by_default=True,
-        embedding_scale=True,
         **settings,
     )
 

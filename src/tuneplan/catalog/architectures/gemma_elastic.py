@@ -76,7 +76,6 @@ def gemma3n_text(fields: Fields) -> ModelArchitecture:
         hidden_size=hidden_size,
         groups=group_layers(kinds, make),
         tied_by_default=True,
-        embedding_scale=True,
         logit_softcap=fields.fraction("final_logit_softcapping", default=30.0) > 0,
     )
     projections = tuple(
@@ -196,7 +195,6 @@ def _gemma4(fields: Fields, *, root: str) -> ModelArchitecture:
         ),
         root=root,
         tied_by_default=True,
-        embedding_scale=True,
         logit_softcap=fields.fraction("final_logit_softcapping", default=0.0) > 0,
     )
     if per_layer is None:
