@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tuneplan.contract.reading import load_job
+from tuneplan.planner.candidates import Table
 from tuneplan.planner.dataset import read_dataset
 from tuneplan.planner.plan import (
     NUM_ENTRIES,
@@ -20,7 +21,7 @@ from tuneplan.planner.plan import (
     plan_job,
 )
 from tuneplan.planner.pricing import price_table
-from tuneplan.planner.searching import Search, Table
+from tuneplan.planner.searching import Search
 from tuneplan.planner.sources import Sources
 from tuneplan.planner.space import space_of
 from tuneplan.search.pareto import pareto_mask

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from tuneplan.contract.reading import load_job
+from tuneplan.planner.candidates import Table
 from tuneplan.planner.dataset import read_dataset
 from tuneplan.planner.estimate import estimate_job
 from tuneplan.planner.plan import Plan, plan_job
-from tuneplan.planner.searching import Search, Table
+from tuneplan.planner.searching import Search
 from tuneplan.planner.sources import Sources
 from tuneplan.planner.space import space_of
 from tuneplan.spec.stated import StatedJob

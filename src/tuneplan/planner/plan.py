@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuneplan.errors import InputError
+from tuneplan.planner.candidates import Table, for_chip, one_micro_batch
 from tuneplan.planner.dataset import Dataset, read_dataset
 from tuneplan.planner.estimate import JobEstimate, estimate_resolved
 from tuneplan.planner.heeding import once
@@ -19,7 +20,7 @@ from tuneplan.planner.levers import Lever, next_best_lever
 from tuneplan.planner.pricing import Prices, price_table
 from tuneplan.planner.rejecting import Rejection, rejections
 from tuneplan.planner.resolving import at_key, resolve, resolve_platform
-from tuneplan.planner.searching import Search, Table, for_chip, one_micro_batch
+from tuneplan.planner.searching import Search
 from tuneplan.planner.sources import Sources
 from tuneplan.planner.space import space_of
 from tuneplan.search.pareto import pareto_mask

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuneplan.economics.money import convert
+from tuneplan.planner.candidates import Table
 from tuneplan.planner.offering import compared_currency, rejection
-from tuneplan.planner.searching import Table
 from tuneplan.planner.sources import Sources
 from tuneplan.spec.offer import Offer
 from tuneplan.spec.stated import Limits

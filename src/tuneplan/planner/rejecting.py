@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuneplan.language import Message, message
+from tuneplan.planner.candidates import Table
 from tuneplan.planner.offering import REASONS
 from tuneplan.planner.pricing import Prices
-from tuneplan.planner.searching import Table
 from tuneplan.spec.stated import StatedJob
 from tuneplan.units import format_duration
 
