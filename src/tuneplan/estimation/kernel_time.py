@@ -1,7 +1,7 @@
 """Seconds of one operation on one chip: curves for products and attention, bytes for the rest.
 
-Nothing here was fitted to training runs. Each constant names the kernel-level measurement,
-datasheet or paper it comes from.
+Each constant names the kernel-level measurement, datasheet or paper it comes from. One was read
+off training runs, for want of a kernel's timing: ``_TRITON_SHARE``.
 """
 
 from __future__ import annotations
