@@ -8,7 +8,7 @@ estimate.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -94,6 +94,9 @@ class Search:
         self._communication: dict[Any, tuple[float, float]] = {}
         self._computed: dict[Any, tuple[Floats, Floats]] = {}
         self._refusals: dict[str, Refusal] = {}
+        self._persistents: dict[TrainingRecipe, Persistent] = {}
+        self._units: dict[Any, tuple[Unit, ...]] = {}
+        self._facts: dict[tuple[Any, ...], int] = {}
 
     def table(self) -> Table:
         """Evaluate everything."""
@@ -131,8 +134,7 @@ class Search:
         """
         shapes = list(self.space.shapes_of(variant.strategy))
         blocks = []
-        for sizes in self._groups_of_sizes():
-            found = self._resolve(variant, chips, shapes[0], sizes) if shapes else None
+        for found, sizes in self._resolved_groups(variant, chips, shapes):
             if found is not None:
                 grid = self._grid(found, shapes, sizes)
                 self._refuse_other_batches(variant, grid, chips)
@@ -154,6 +156,21 @@ class Search:
                 text, variant, chip, grid.shapes[rows[-1]], len(rows) * len(chips),
                 micro_batch=grid.sizes[columns[-1]],
             )  # fmt: skip
+
+    def _resolved_groups(
+        self, variant: Variant, chips: list[int], shapes: list[tuple[int, int]]
+    ) -> list[tuple[ResolvedRecipe, tuple[int, ...]]]:
+        """Recipes with the micro-batches that they hold for, joined where one row is like more."""
+        groups: list[tuple[ResolvedRecipe, tuple[int, ...]]] = []
+        for sizes in self._groups_of_sizes() if shapes else ():
+            found = self._resolve(variant, chips, shapes[0], sizes)
+            if found is None:
+                continue
+            if groups and _same_recipe(groups[-1][0], found):
+                groups[-1] = (groups[-1][0], groups[-1][1] + sizes)
+            else:
+                groups.append((found, sizes))
+        return groups
 
     def _groups_of_sizes(self) -> list[tuple[int, ...]]:
         one = tuple(size for size in self.space.micro_batches if size == 1)
@@ -223,12 +240,28 @@ class Search:
         accumulation, runs = accumulations(
             self.space, per_rank[None, :] * ranks[:, None], packs=packs
         )
+        at = [
+            replace(found, parallelism=replace(found.parallelism, data=int(rank)))
+            for rank in ranks
+        ]  # fmt: skip
+        held = self._held(found)
         grid = _Grid(
             shapes=shapes, sizes=sizes, batches=batches, ranks=ranks, accumulation=accumulation,
-            runs=runs, held=persistent(self.model, recipe), peaks=np.zeros_like(accumulation),
+            runs=runs, held=held, peaks=np.zeros_like(accumulation), at=at,
+            step_keys=[self._known(_step_key(one, held)) for one in at],
+            exchange_keys=[self._known(_exchange_key(one)) for one in at],
         )  # fmt: skip
+        grid.waiting = self._waiting(grid)
         self._fill_peaks(found, grid)
         return grid
+
+    def _held(self, found: ResolvedRecipe) -> Persistent:
+        """What is held for the whole run, which no micro-batch changes."""
+        key = replace(as_walked(found.recipe), optimizer=found.recipe.optimizer,
+                      per_device_train_batch_size=1, gradient_accumulation_steps=1)  # fmt: skip
+        if key not in self._persistents:
+            self._persistents[key] = persistent(self.model, found.recipe)
+        return self._persistents[key]
 
     def _batch(self, found: ResolvedRecipe, size: int) -> BatchShape:
         recipe = replace(found.recipe, per_device_train_batch_size=size)
@@ -271,7 +304,7 @@ class Search:
             for row in range(len(grid.shapes)):
                 if not mask[row].any():
                     continue
-                layout = replace(found.parallelism, data=int(grid.ranks[row]))
+                layout = grid.at[row].parallelism
                 key = (recipe, layout if splits else layout.strategy, id(walked))
                 if key not in self._peaks:
                     count = assemble(walked, recipe, layout, grid.held)
@@ -333,41 +366,41 @@ class Search:
             return step_s, total_s, usable
         rows = np.flatnonzero(usable & fits.any(axis=1))
         micro_s, forward_s = self._compute(found, grid, chip_index)
-        once, per_micro, per_step = self._by_shape(found, grid, chip_index, rows)
+        once, per_micro, per_step = self._by_shape(grid, chip_index, rows)
         accumulation = grid.accumulation[rows]
         own = (micro_s + MICRO_BATCH_HOST_S) * accumulation + once
-        waiting = self._waiting(found, grid, rows)
-        step_s[rows] = own * (1 + waiting) + per_micro * accumulation + per_step
+        step_s[rows] = own * (1 + grid.waiting[rows]) + per_micro * accumulation + per_step
         total_s[rows] = self._total(found, grid, rows, step_s[rows], forward_s)
         return step_s, total_s, usable
 
     def _by_shape(
-        self, found: ResolvedRecipe, grid: _Grid, chip_index: int, rows: NDArray[np.intp]
+        self, grid: _Grid, chip_index: int, rows: NDArray[np.intp]
     ) -> tuple[Floats, Floats, Floats]:
         """Seconds by shape, as columns: optimizer, exchange per micro-batch, and once a step."""
         columns = np.zeros((3, len(rows), 1))
         for place, row in enumerate(rows):
             cluster = self._cluster(chip_index, grid.shapes[row])
             assert cluster is not None  # noqa: S101 - the row is usable
-            layout = replace(found.parallelism, data=int(grid.ranks[row]))
-            at = replace(found, parallelism=layout)
-            columns[0, place] = self._optimizer_s(at, grid.held, chip_index)
-            columns[1:, place, 0] = self._exchange(at, cluster, chip_index)
+            columns[0, place] = self._optimizer_s(grid, row, chip_index)
+            columns[1:, place, 0] = self._exchange(grid, row, cluster, chip_index)
         return columns[0], columns[1], columns[2]
 
-    def _waiting(self, found: ResolvedRecipe, grid: _Grid, rows: NDArray[np.intp]) -> Floats:
+    def _waiting(self, grid: _Grid) -> Floats:
         """Share that the slowest rank computes longer, by shape and micro-batch."""
-        waiting = np.zeros((len(rows), len(grid.batches)))
-        for place, row in enumerate(rows):
-            layout = replace(found.parallelism, data=int(grid.ranks[row]))
+        waiting = np.zeros(grid.accumulation.shape)
+        for row, at in enumerate(grid.at):
             share = imbalance_of(
-                layout,
+                at.parallelism,
                 fixed=False,
                 samples_per_rank=grid.samples * grid.accumulation[row],
                 spread=self.spread,
             )
-            waiting[place] = np.where(grid.fixed, 0.0, share)
+            waiting[row] = np.where(grid.fixed, 0.0, share)
         return waiting
+
+    def _known(self, facts: tuple[Any, ...]) -> int:
+        """A number for equal facts, which is quicker to look up than the facts."""
+        return self._facts.setdefault(facts, len(self._facts))
 
     def _cluster(self, chip_index: int, shape: tuple[int, int]) -> Cluster | None:
         key = (chip_index, self.space.shapes.index(shape))
@@ -406,32 +439,32 @@ class Search:
             self._computed[key] = (np.asarray(total), np.asarray(forward))
         return self._computed[key]
 
-    def _optimizer_s(self, found: ResolvedRecipe, held: Persistent, chip_index: int) -> float:
-        layout = found.parallelism
-        key = (
-            chip_index, layout.strategy, layout.shards, layout.offload, found.recipe.method,
-            found.recipe.optimizer, held.num_trained,
-        )  # fmt: skip
+    def _optimizer_s(self, grid: _Grid, row: int, chip_index: int) -> float:
+        key = (chip_index, grid.step_keys[row])
         if key not in self._optimizer:
-            operations = step_operations(held, found.recipe, layout)
+            found = grid.at[row]
+            operations = step_operations(grid.held, found.recipe, found.parallelism)
             computed = compute_time((), operations, found.recipe, self.curves[chip_index])
             self._optimizer[key] = float(np.asarray(computed.total_s))
         return self._optimizer[key]
 
     def _exchange(
-        self, found: ResolvedRecipe, cluster: Cluster, chip_index: int
+        self, grid: _Grid, row: int, cluster: Cluster, chip_index: int
     ) -> tuple[float, float]:
         """Seconds of communication and offload: per micro-batch, and once a step."""
-        recipe, layout = found.recipe, found.parallelism
+        found = grid.at[row]
+        layout = found.parallelism
         if layout.world_size == 1 and layout.offload.value == "none":
             return 0.0, 0.0
         key = (
-            chip_index, cluster.num_nodes, cluster.accelerators_per_node, layout,
-            recipe.method, recipe.adapter, recipe.quantization, recipe.compute_dtype,
-            recipe.gradient_dtype, recipe.gradients_unsharded_while_accumulating,
+            chip_index, cluster.num_nodes, cluster.accelerators_per_node, grid.exchange_keys[row],
         )  # fmt: skip
         if key not in self._communication:
-            units = communication_units(self.model, recipe)
+            recipe = found.recipe
+            facts = (recipe.method, recipe.adapter, recipe.quantization, recipe.compute_dtype)
+            if facts not in self._units:
+                self._units[facts] = communication_units(self.model, recipe)
+            units = self._units[facts]
             one, two = (
                 _exchange_s(units, found, cluster, self.curves[chip_index], accumulation)
                 for accumulation in (1, 2)
@@ -480,6 +513,9 @@ class _Grid:
     Attributes:
         accumulation: Micro-batches of a step; ``runs`` where that is at least one.
         peaks: Likely allocated bytes.
+        at: The recipe with the layout of each shape.
+        step_keys, exchange_keys: Equal where the optimizer, and the exchange, is the same.
+        waiting: Share that the slowest rank computes longer.
     """
 
     shapes: list[tuple[int, int]]
@@ -490,6 +526,10 @@ class _Grid:
     runs: NDArray[np.bool_]
     held: Persistent
     peaks: Floats
+    at: list[ResolvedRecipe]
+    step_keys: list[int]
+    exchange_keys: list[int]
+    waiting: Floats = field(default_factory=lambda: np.empty(0))
 
     @property
     def samples(self) -> Floats:
@@ -500,6 +540,30 @@ class _Grid:
     def fixed(self) -> NDArray[np.bool_]:
         """Whether all micro-batches of a size have the same positions."""
         return np.array([batch.mean_length >= batch.limit_length for batch in self.batches])
+
+
+def _same_recipe(one: ResolvedRecipe, other: ResolvedRecipe) -> bool:
+    """Whether two recipes differ in their micro-batch alone."""
+    alike = replace(
+        other.recipe, per_device_train_batch_size=one.recipe.per_device_train_batch_size
+    )
+    return (one.recipe, one.parallelism, one.run) == (alike, other.parallelism, other.run)
+
+
+def _step_key(found: ResolvedRecipe, held: Persistent) -> tuple[Any, ...]:
+    layout = found.parallelism
+    return (
+        "step", layout.strategy, layout.shards, layout.offload, found.recipe.method,
+        found.recipe.optimizer, held.num_trained,
+    )  # fmt: skip
+
+
+def _exchange_key(found: ResolvedRecipe) -> tuple[Any, ...]:
+    recipe = found.recipe
+    return (
+        "exchange", found.parallelism, recipe.method, recipe.adapter, recipe.quantization,
+        recipe.compute_dtype, recipe.gradient_dtype, recipe.gradients_unsharded_while_accumulating,
+    )  # fmt: skip
 
 
 def _exchange_s(

@@ -11,7 +11,16 @@ from enum import StrEnum
 
 
 class DType(StrEnum):
-    """Element types, named as PyTorch names them."""
+    """Element types, named as PyTorch names them; ``num_bytes`` of one element."""
+
+    num_bytes: int
+
+    def __new__(cls, name: str) -> DType:
+        """A member with its size, which is asked for too often to be looked up."""
+        member = str.__new__(cls, name)
+        member._value_ = name
+        member.num_bytes = {"float32": 4, "bfloat16": 2, "float16": 2}.get(name, 1)
+        return member
 
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
@@ -19,11 +28,6 @@ class DType(StrEnum):
     FLOAT8 = "float8"
     INT8 = "int8"
     UINT8 = "uint8"
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of one element."""
-        return {"float32": 4, "bfloat16": 2, "float16": 2}.get(self.value, 1)
 
 
 class Objective(StrEnum):
