@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from tuneplan.contract.answers import ExplainedInput, ExplainedNode
+from tuneplan.economics.money import rate_between
 from tuneplan.estimation.adapters import adapted_modules
 from tuneplan.estimation.parameters import parameter_counts, saved_module_parameters
 from tuneplan.estimation.persistent import persistent
@@ -148,14 +149,33 @@ def _cost(context: Context) -> ExplainedNode | None:
     ]  # fmt: skip
     if offer.term_hours:
         inputs.append(known("paid in whole terms of", offer.term_hours, "h"))
+    inputs += _rate_used(context, offer.price.currency)
+    total_s = TIME_FIGURES["time.total_s"](context)
     return context.figure(
         "cost.total",
         "machines x price per hour x hours of the whole run (whole terms where billed so)",
         inputs=inputs,
-        children=[TIME_FIGURES["time.total_s"](context)],
+        children=[total_s],
         source="economics/billing.py",
-        basis=Basis.ANALYTIC.value,
+        basis=total_s.basis if total_s else Basis.ANALYTIC.value,  # a cost is no surer than hours
     )
+
+
+def _rate_used(context: Context, currency: str) -> list[ExplainedInput]:
+    """The exchange rate with which an offer in another currency was compared."""
+    wanted = context.estimate.resolved.job.limits.budget_currency
+    rate = rate_between(currency, wanted, context.rates) if currency != wanted else None
+    if rate is None:
+        return []
+    return [
+        known(
+            f"rate for comparing with {wanted}",
+            f"1 {rate.base} = {rate.rate.normalize():f} {rate.quote}",
+            basis=Basis.MEASURED,
+            source=f"{rate.as_of.isoformat()}: {rate.source}",
+            how_to_set="prices: [my_prices.yaml], under rates",
+        )
+    ]
 
 
 def _checkpoint(context: Context) -> ExplainedNode:

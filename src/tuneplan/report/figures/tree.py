@@ -12,6 +12,7 @@ from tuneplan.contract.plain_json import json_value
 from tuneplan.planner.estimate import JobEstimate
 from tuneplan.report.estimate_answer import estimate_body
 from tuneplan.spec.answer import Assumption, Basis
+from tuneplan.spec.offer import ExchangeRate
 
 _UNITS: Final = (
     ("_bytes", "bytes"),
@@ -33,6 +34,7 @@ class Context:
     """One estimate and what its figures are explained with."""
 
     estimate: JobEstimate
+    rates: tuple[ExchangeRate, ...] = ()
 
     @cached_property
     def body(self) -> EstimateBody:
