@@ -62,7 +62,9 @@ def test_colours_change_nothing_but_the_colours(name: str) -> None:
 def test_an_estimate_tells_verdict_ranges_terms_and_assumptions() -> None:
     text = REPORTS["estimate"](Page(width=100))
     for piece in (
-        "FITS. It needs 22.4 GiB of the 79.1 GiB of each card: 56.7 GiB (72%) stay free.",
+        "FITS. It needs 23.2 GiB of the 79.1 GiB of each card (allocated peak + unusable",
+        "55.9 GiB (71%) stay free.",
+        "23.2 GiB = 22.4 GiB allocated peak + 0.20 GiB unusable fragments + 0.60 GiB CUDA",
         "20.2 – 22.4 – 26.9 GiB",
         "1.40 – 1.56 – 1.87 USD",
         "weights",

@@ -220,17 +220,21 @@ def bars_table(
     heads: tuple[str, str, str],
     total: tuple[str, float] | None = None,
 ) -> RenderableType:
-    """Addends with their share of ``whole`` as bars, in their order, and their sum below."""
+    """Addends with their share of ``whole`` as bars, in their order, and their sum below.
+
+    A page of less than 60 columns has no room for the bars.
+    """
     width = max(10, page.width - 58)
+    shown = 4 if page.width >= 60 else 3
     columns = (
         Column(name=heads[0]),
         Column(name=heads[1], right=True, keep=True),
         Column(name=heads[2], right=True, keep=True),
         Column(name="", style="cyan", keep=True),
-    )
+    )[:shown]
     every = [*rows, *((total,) if total else ())]
     cells = [
-        (name, show(value), f"{value / whole:.0%}", bar(value / whole, width=width))
+        (name, show(value), f"{value / whole:.0%}", bar(value / whole, width=width))[:shown]
         for name, value in every
         if whole > 0
     ]
