@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 _NARROW: Final = 72  # from so many columns on a table stays a table
 _TOO_NARROW: Final = 60  # names beside their values need so many
-_GAP: Final = 2
+_GAP: Final = 3  # a space on each side and the rule between two columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

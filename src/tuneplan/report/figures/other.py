@@ -173,7 +173,6 @@ def _rate_used(context: Context, currency: str) -> list[ExplainedInput]:
             f"1 {rate.base} = {rate.rate.normalize():f} {rate.quote}",
             basis=Basis.MEASURED,
             source=f"{rate.as_of.isoformat()}: {rate.source}",
-            how_to_set="prices: [my_prices.yaml], under rates",
         )
     ]
 
