@@ -184,7 +184,8 @@ def test_a_cost_in_another_currency_says_which_rate_compared_it_and_of_which_day
         "  - {provider: Ours, name: node, accelerator: A100 SXM 80GB, num_accelerators: 1,\n"
         "     price: 1 TWD, per: hour, as_of: 2026-11-02, source: our sheet}\n"
     )
-    assert run(["explain", "cost.total", *SMALL, *DATA, "--set", f"prices=[{sheet}]"]) == 0
+    mine = (*DATA, "--set", f"prices=[{sheet}]", "--set", "limits.budget=500 USD")
+    assert run(["explain", "cost.total", *SMALL, *mine]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert re.match(r"cost.total = \S+ – \S+ – \S+ TWD|cost.total = \S+ TWD", text)
     assert "rate for comparing with USD = 1 TWD = 0.0313 USD" in text

@@ -35,20 +35,20 @@ def test_an_entry_says_in_how_many_steps_it_trains() -> None:
 
 
 def test_a_batch_that_is_too_large_is_told_by_cards_and_batch() -> None:
-    text = text_of(plan_of(rejection("more_than_global_batch", 9, example=CARDS)))
+    text = text_of(plan_of(rejection("other_global_batch", 9, example=CARDS)))
     assert "16 x NVIDIA L4, batch 4 on each" in text
 
 
 def test_an_example_without_its_number_of_machines_claims_no_number_of_cards() -> None:
     known = {key: CARDS[key] for key in ("hardware.accelerator", "method")}
-    text = text_of(plan_of(rejection("more_than_global_batch", 9, example=known)))
+    text = text_of(plan_of(rejection("other_global_batch", 9, example=known)))
     assert "1 x NVIDIA L4" not in text
     assert "NVIDIA L4" in text
 
 
 def test_without_a_plan_the_limit_that_took_away_most_is_named() -> None:
     reasons = (
-        rejection("more_than_global_batch", 900),
+        rejection("other_global_batch", 900),
         rejection("does_not_fit", 500),
         rejection("deadline", 40),
         rejection("budget", 60),

@@ -35,5 +35,5 @@ def command(job: JobRequest, *, figure: str | None, as_json: bool) -> None:
     stated, day = job.read(), today()
     sources = sources_for(stated, today=day)
     estimate = estimate_job(stated, sources, replays=True)
-    answer = explain_answer(estimate, figure, as_of=day.isoformat(), rates=sources.offers.rates)
+    answer = explain_answer(estimate, figure, as_of=day.isoformat(), sources=sources)
     show(answer, explain_text, as_json=as_json)

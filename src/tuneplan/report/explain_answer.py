@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any, Final
 
@@ -10,19 +10,19 @@ from tuneplan.contract.answers import ExplainAnswer, ExplainedNode, header
 from tuneplan.errors import InputError, UnknownName
 from tuneplan.language import Message, message
 from tuneplan.planner.estimate import JobEstimate
+from tuneplan.planner.sources import Sources
 from tuneplan.report.figures.memory import MEMORY_FIGURES, term_node
 from tuneplan.report.figures.other import OTHER_FIGURES
 from tuneplan.report.figures.time import TIME_FIGURES, time_term_node
 from tuneplan.report.figures.tree import Context, Explain
 from tuneplan.report.labels import whole_name_of_term
-from tuneplan.spec.offer import ExchangeRate
 
 FIGURES: Final[Mapping[str, Explain]] = {**MEMORY_FIGURES, **TIME_FIGURES, **OTHER_FIGURES}
 _TERMS: Final = ("memory.terms.", "time.terms.")
 
 
 def explain_answer(
-    estimate: JobEstimate, figure: str, *, as_of: str, rates: Sequence[ExchangeRate] = ()
+    estimate: JobEstimate, figure: str, *, as_of: str, sources: Sources | None = None
 ) -> ExplainAnswer:
     """Explain one figure of an estimate.
 
@@ -31,14 +31,14 @@ def explain_answer(
         figure: One of ``FIGURES``, or ``memory.terms.KIND`` or ``time.terms.KIND``, or
             the ``KIND`` alone.
         as_of: The day of the answer, ``2026-11-30``.
-        rates: Exchange rates that offers were compared with.
+        sources: What it was made with: offers, and the rates they were compared with.
 
     Raises:
         UnknownName: No such figure; the nearest ones are in ``near``.
         InputError: The figure is unknown for this job; says what is missing.
     """
     figure = check_figure(figure)
-    node = _node(Context(estimate, tuple(rates)), figure)
+    node = _node(Context(estimate, sources), figure)
     return ExplainAnswer(
         **header("explain", as_of=as_of),
         figure=figure,

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
+_OTHER_BATCH: Final = "other_global_batch"  # rejected for cards and batch, whatever the method
 # Key of the job file that each limit is set with.
 _RELAXED_BY: Final = {
     "deadline": "limits.deadline",
@@ -42,6 +43,8 @@ _RELAXED_BY: Final = {
     "region_unknown": "limits.residency",
     "region_not_allowed": "limits.regions",
     "interruptible": "limits.allow_interruptible",
+    "one_machine_only": "hardware.num_nodes",
+    "too_few_per_node": "hardware.accelerators_per_node",
 }
 
 
@@ -241,7 +244,7 @@ def _nothing(reasons: Sequence[Rejection]) -> Iterator[str]:
 def _relaxed_by(code: str) -> str:
     return _RELAXED_BY.get(code) or {
         "does_not_fit": say("the cards (larger or more of them) or the method (qlora)"),
-        "more_than_global_batch": "training.global_batch_size",
+        _OTHER_BATCH: "training.global_batch_size",
     }.get(code, say("what the job states"))
 
 
@@ -250,7 +253,7 @@ def _example(code: str, settings: dict[str, Any] | None) -> str:
         return UNKNOWN
     name, cards = (settings.get("hardware.accelerator"), _num_cards(settings))
     on = f"{cards} x {name}" if name and cards else str(name or "")
-    if code != "more_than_global_batch":
+    if code != _OTHER_BATCH:
         return ", ".join(part for part in (on, how_text(settings)) if part)
     rows = settings.get("training.per_device_train_batch_size")
     if rows is None:

@@ -12,6 +12,7 @@ from tuneplan.economics.money import rate_between
 from tuneplan.estimation.adapters import adapted_modules
 from tuneplan.estimation.parameters import parameter_counts, saved_module_parameters
 from tuneplan.estimation.persistent import persistent
+from tuneplan.planner.offering import compared_currency
 from tuneplan.planner.storing import checkpoint_content
 from tuneplan.report.figures.time import TIME_FIGURES
 from tuneplan.report.figures.tree import Context, Explain, known
@@ -163,8 +164,11 @@ def _cost(context: Context) -> ExplainedNode | None:
 
 def _rate_used(context: Context, currency: str) -> list[ExplainedInput]:
     """The exchange rate with which an offer in another currency was compared."""
-    wanted = context.estimate.resolved.job.limits.budget_currency
-    rate = rate_between(currency, wanted, context.rates) if currency != wanted else None
+    if context.sources is None:
+        return []
+    catalog = context.sources.offers
+    wanted = compared_currency(catalog.offers, context.estimate.resolved.job.limits)
+    rate = rate_between(currency, wanted, catalog.rates) if currency != wanted else None
     if rate is None:
         return []
     return [

@@ -10,9 +10,9 @@ from typing import Any, Final, TypeAlias
 from tuneplan.contract.answers import EstimateBody, ExplainedInput, ExplainedNode
 from tuneplan.contract.plain_json import json_value
 from tuneplan.planner.estimate import JobEstimate
+from tuneplan.planner.sources import Sources
 from tuneplan.report.estimate_answer import estimate_body
 from tuneplan.spec.answer import Assumption, Basis
-from tuneplan.spec.offer import ExchangeRate
 
 _UNITS: Final = (
     ("_bytes", "bytes"),
@@ -34,7 +34,7 @@ class Context:
     """One estimate and what its figures are explained with."""
 
     estimate: JobEstimate
-    rates: tuple[ExchangeRate, ...] = ()
+    sources: Sources | None = None
 
     @cached_property
     def body(self) -> EstimateBody:
