@@ -133,7 +133,8 @@ class MissingExtra(TuneplanError):
         super().__init__(
             message(
                 "missing_extra",
-                "{purpose} needs an optional dependency: pip install 'tuneplan[{extra}]'",
+                "{purpose} needs an optional dependency: pip install 'tuneplan[{extra}]' "
+                "(in a clone: pip install '.[{extra}]')",
                 purpose=purpose,
                 extra=extra,
             )

@@ -51,12 +51,29 @@ def translate(template: str) -> str:
     language = _language.get()
     if language == "en":
         return template
+    return _catalogue(language).gettext(template)
+
+
+def _catalogue(language: str) -> gettext.NullTranslations:
+    """The translations of a language, read once; an empty one where there is no catalogue."""
     if language not in _translations:
         folder = resources.files("tuneplan") / "locale"
         _translations[language] = gettext.translation(
             "tuneplan", localedir=str(folder), languages=[language.replace("-", "_")], fallback=True
         )
-    return _translations[language].gettext(template)
+    return _translations[language]
+
+
+def untranslated_notice() -> Message | None:
+    """That the current language has no catalogue, so English is shown; None where it has one."""
+    language = _language.get()
+    if language == "en" or isinstance(_catalogue(language), gettext.GNUTranslations):
+        return None
+    return message(
+        "language_not_translated",
+        "{language} is not translated yet: this is shown in English",
+        language=language,
+    )
 
 
 def say(template: str, /, **params: Any) -> str:

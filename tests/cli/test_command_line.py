@@ -13,6 +13,7 @@ from tuneplan import __version__
 from tuneplan.cli.commands import COMMANDS, Entry, LateGroup
 from tuneplan.cli.main import cli, run
 from tuneplan.cli.options import JobRequest, answer_options, job_options, language_of
+from tuneplan.cli.output import page
 from tuneplan.contract.schema import NAMES, json_schema
 from tuneplan.errors import CatalogError
 from tuneplan.language import message
@@ -109,6 +110,48 @@ def test_schema_without_a_name_lists_them(capsys: pytest.CaptureFixture[str]) ->
 def test_completion_prints_a_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["completion", shell]) == 0
     assert "_TUNEPLAN_COMPLETE" in capsys.readouterr().out
+
+
+def test_completion_without_a_shell_names_the_shells(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["completion"]) == 2
+    first = capsys.readouterr().err.splitlines()[0]
+    assert all(shell in first for shell in ("bash", "zsh", "fish"))
+
+
+@pytest.mark.parametrize("language", ["zh-TW", "zh-CN"])
+def test_a_language_without_a_catalogue_is_told_once_and_beside_the_answer(
+    language: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["catalog", "accelerators", "T4", "--lang", language]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == f"{language} is not translated yet: this is shown in English\n"
+    assert "T4" in printed.out
+    assert run(["catalog", "accelerators", "T4"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_in_json_a_language_without_a_catalogue_is_a_warning(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    job = ("estimate", "--model", "Qwen2.5-0.5B", "--accelerator", "T4", "--json")
+    assert run([*job, "--lang", "zh-TW"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert "language_not_translated" in {one["code"] for one in json.loads(printed.out)["warnings"]}
+    assert run(list(job)) == 0
+    assert "language_not_translated" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("columns", "width"),
+    [("100", 100), ("60", 60), ("160", 160), ("59", 80), ("161", 80), ("wide", 80), ("", 80)],
+)
+def test_a_pipe_is_as_wide_as_columns_says_where_that_is_sane(
+    columns: str, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert page().width == width
+    capsys.readouterr()
 
 
 def test_a_shell_completes_commands() -> None:

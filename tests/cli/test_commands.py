@@ -37,6 +37,13 @@ def test_estimate_answers_memory_time_and_cost(capsys: pytest.CaptureFixture[str
     assert abs(total - memory["peak_bytes"]["likely"]) <= len(memory["terms"])  # rounding
 
 
+def test_borrowed_kernel_timings_are_among_the_assumptions_shown(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["estimate", "--model", "Qwen2.5-0.5B", "--accelerator", "RTX 4090"]) == 0
+    assert "hardware.kernels = " in capsys.readouterr().out
+
+
 def test_estimate_without_an_accelerator_sets_memory_beside_every_card(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -47,7 +54,10 @@ def test_estimate_without_an_accelerator_sets_memory_beside_every_card(
     assert "no_accelerator" in {warning["code"] for warning in answer["warnings"]}
 
 
-def test_estimate_as_text_keeps_to_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+def test_estimate_as_text_keeps_to_80_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
     assert run(["estimate", *JOB]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
@@ -123,7 +133,11 @@ def test_validate_predicts_the_rows_of_a_file(
     assert {row["id"]: row["status"] for row in answer["rows"]}["two"] == "skipped"
     assert len(rows.read_text().splitlines()) >= 3
     assert run(["validate", str(runs)]) == 0
-    assert "2 runs" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "2 runs" in text
+    lines = text.splitlines()
+    assert [line for line in lines if line != line.rstrip()] == []
+    assert any(line.split()[-2:] == ["inside", "width"] for line in lines)
 
 
 def test_a_file_that_cannot_be_written_is_told(

@@ -1,8 +1,10 @@
 """Every figure of an estimate says where it comes from."""
 
 import json
+import re
 from datetime import date
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -131,6 +133,63 @@ def test_the_command_answers_as_the_contract_says(capsys: pytest.CaptureFixture[
 def test_one_term_can_be_explained(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["explain", "memory.terms.adapters", *SMALL]) == 0
     assert "adapter.r = 16" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("short", "whole"),
+    [("adapters", "memory.terms.adapters"), ("matmul", "time.terms.matmul")],
+)
+def test_a_term_can_be_named_by_its_kind_alone(
+    short: str, whole: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["explain", short, *SMALL, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["figure"] == whole
+
+
+def test_every_hint_names_a_figure_that_can_be_explained() -> None:
+    hinted = set()
+    for figure in FIGURES:
+        if explained(figure) is not None:
+            text = " ".join(explain_text(explained(figure), Page(width=160)).split())
+            hinted |= set(re.findall(r"tuneplan explain (\S+) tells more", text))
+    assert any(one.startswith("memory.terms.") for one in hinted)
+    assert [one for one in sorted(hinted) if explained(one) is None] == []
+
+
+@cache
+def explained(figure: str) -> Any:
+    try:
+        return explain_answer(estimate("lora on one card"), figure, as_of=DAY)
+    except InputError:
+        return None
+
+
+def test_a_cost_is_no_surer_than_the_hours_it_is_made_with() -> None:
+    bases = set()
+    for name in JOBS:
+        node = explain_answer(estimate(name), "cost.total", as_of=DAY).tree[0]
+        assert node.basis == node.children[0].basis
+        bases.add(node.basis)
+    assert "assumed" in bases  # some of the chips borrow another's kernel timings
+
+
+def test_a_cost_in_another_currency_says_which_rate_compared_it_and_of_which_day(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sheet = tmp_path / "prices.yaml"
+    sheet.write_text(
+        "rates:\n"
+        "  - {from: TWD, to: USD, rate: 0.0313, as_of: 2026-11-02, source: Bank of Taiwan}\n"
+        "offers:\n"
+        "  - {provider: Ours, name: node, accelerator: A100 SXM 80GB, num_accelerators: 1,\n"
+        "     price: 1 TWD, per: hour, as_of: 2026-11-02, source: our sheet}\n"
+    )
+    mine = (*DATA, "--set", f"prices=[{sheet}]", "--set", "limits.budget=500 USD")
+    assert run(["explain", "cost.total", *SMALL, *mine]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert re.match(r"cost.total = \S+ – \S+ – \S+ TWD|cost.total = \S+ TWD", text)
+    assert "rate for comparing with USD = 1 TWD = 0.0313 USD" in text
+    assert "2026-11-02: Bank of Taiwan" in text
 
 
 def test_an_unknown_figure_lists_the_valid_ones(capsys: pytest.CaptureFixture[str]) -> None:

@@ -48,6 +48,12 @@ def test_the_job_files_in_the_docs_are_read() -> None:
                 load_job(document)
 
 
+def test_the_quickstart_shows_the_example_s_job_file_as_it_is() -> None:
+    page = (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8")
+    job = (ROOT / "examples" / "support_chat.yaml").read_text(encoding="utf-8")
+    assert f"```yaml\n{job}```\n" in page
+
+
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 

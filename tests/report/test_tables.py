@@ -47,6 +47,17 @@ def test_a_report_keeps_to_the_width_of_the_page(name: str, width: int) -> None:
     assert max(len(line) for line in text.splitlines()) <= width
 
 
+@pytest.mark.parametrize("width", [40, 48, 60, 66])
+@pytest.mark.parametrize("name", ["plan", "estimate"])
+def test_on_a_narrow_page_no_word_is_cut(name: str, width: int) -> None:
+    text = REPORTS[name](Page(width=width))
+    assert max(len(line) for line in text.splitlines()) <= width
+    whole = set(REPORTS[name](Page(width=160)).replace(",", " ").split())
+    letters = {word.strip(":().;") for word in text.replace(",", " ").split()}
+    for word in ("NVIDIA", "checkpointing", "training.gradient_checkpointing", "probability"):
+        assert (word in letters) or word not in {one.strip(":().;") for one in whole}
+
+
 @pytest.mark.parametrize("name", REPORTS)
 def test_without_colours_a_report_holds_no_control_characters(name: str) -> None:
     assert all(char == "\n" or char.isprintable() for char in REPORTS[name](Page()))
@@ -62,7 +73,9 @@ def test_colours_change_nothing_but_the_colours(name: str) -> None:
 def test_an_estimate_tells_verdict_ranges_terms_and_assumptions() -> None:
     text = REPORTS["estimate"](Page(width=100))
     for piece in (
-        "FITS. It needs 22.4 GiB of the 79.1 GiB of each card: 56.7 GiB (72%) stay free.",
+        "FITS. It needs 23.2 GiB of the 79.1 GiB of each card (allocated peak + unusable",
+        "55.9 GiB (71%) stay free.",
+        "23.2 GiB = 22.4 GiB allocated peak + 0.20 GiB unusable",
         "20.2 – 22.4 – 26.9 GiB",
         "1.40 – 1.56 – 1.87 USD",
         "weights",

@@ -31,8 +31,9 @@ def command(job: JobRequest, *, figure: str | None, as_json: bool) -> None:
         figure, job = job.source, replace(job, source=None)
     if figure is None:
         raise click.UsageError(say("name a FIGURE, such as memory.peak_bytes"))
-    check_figure(figure)
+    figure = check_figure(figure)
     stated, day = job.read(), today()
-    estimate = estimate_job(stated, sources_for(stated, today=day), replays=True)
-    answer = explain_answer(estimate, figure, as_of=day.isoformat())
+    sources = sources_for(stated, today=day)
+    estimate = estimate_job(stated, sources, replays=True)
+    answer = explain_answer(estimate, figure, as_of=day.isoformat(), sources=sources)
     show(answer, explain_text, as_json=as_json)

@@ -17,7 +17,7 @@ from tuneplan._version import __version__
 from tuneplan.cli.commands import COMMANDS, LateGroup
 from tuneplan.cli.options import language_of, wants_json
 from tuneplan.errors import InputError, MissingExtra, Mistake, TuneplanError
-from tuneplan.language import LANGUAGES, message, speaking
+from tuneplan.language import LANGUAGES, message, speaking, untranslated_notice
 
 ANSWERED: Final = 0
 OUR_DEFECT: Final = 1
@@ -55,6 +55,9 @@ def run(arguments: Sequence[str]) -> int:
     as_json = wants_json(arguments)
     try:
         with speaking(language_of(arguments)):
+            untranslated = None if as_json else untranslated_notice()
+            if untranslated is not None:
+                click.echo(str(untranslated), err=True)
             return _run(arguments, as_json=as_json)
     except BrokenPipeError:
         # The reader has seen enough (`| head`). Python would complain once more at exit.
@@ -106,11 +109,17 @@ def _usage_mistake(error: click.ClickException) -> Mistake:
         written = error.message.partition("'")[2].partition("'")[0]
         near = get_close_matches(written, list(COMMANDS), n=3, cutoff=0.4)
     return Mistake(
-        message=message("usage", "{problem}", problem=error.message.partition(" Did you")[0]),
+        message=message("usage", "{problem}", problem=_problem(error)),
         path=where,
         near=tuple(near),
         how_to_fix=message("see_help", "see {command} --help", command=where),
     )
+
+
+def _problem(error: click.ClickException) -> str:
+    """What click says is wrong, on one line; a missing argument has no message of its own."""
+    written = error.message or error.format_message()
+    return " ".join(written.partition(" Did you")[0].split())
 
 
 def _confess(error: Exception, *, as_json: bool) -> int:

@@ -19,14 +19,21 @@ from tuneplan.report.page import Page
 if TYPE_CHECKING:
     from rich.console import Console
 
-_NARROWEST: Final = 60
+_NARROWEST: Final = 40
+_NARROWEST_PIPED: Final = 60
 _WIDEST: Final = 160
 
 
 def page() -> Page:
-    """The terminal's width and colours; 80 columns without colours where it is no terminal."""
+    """The terminal's width and colours.
+
+    Where stdout is no terminal: no colours, and 80 columns or what ``COLUMNS`` says (60 to 160).
+    """
     if not sys.stdout.isatty():
-        return Page()
+        written = os.environ.get("COLUMNS", "")
+        known = written.isascii() and written.isdigit() and len(written) <= 4
+        width = int(written) if known else 0
+        return Page(width=width) if _NARROWEST_PIPED <= width <= _WIDEST else Page()
     width = shutil.get_terminal_size((80, 24)).columns
     colors = "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
     return Page(width=min(max(width, _NARROWEST), _WIDEST), colors=colors)
@@ -34,18 +41,21 @@ def page() -> Page:
 
 @contextmanager
 def console() -> Iterator[Console]:
-    """A console of rich that prints on stdout, laid out for ``page()``."""
+    """A console of rich, laid out for ``page()``; what it holds is printed at the end."""
+    from io import StringIO
+
     from rich.console import Console
 
-    shown = page()
+    shown, written = page(), StringIO()
     yield Console(
-        file=sys.stdout,
+        file=written,
         width=shown.width,
         force_terminal=shown.colors,
         no_color=not shown.colors,
         highlight=False,
         emoji=False,
     )
+    print_text("\n".join(line.rstrip() for line in written.getvalue().splitlines()))
 
 
 @contextmanager

@@ -37,13 +37,17 @@ def convert(money: Money, currency: str, rates: Iterable[ExchangeRate]) -> Money
     """
     if money.currency == currency:
         return money
-    pair = {money.currency, currency}
-    fitting = [rate for rate in rates if {rate.base, rate.quote} == pair]
-    if not fitting:
+    newest = rate_between(money.currency, currency, rates)
+    if newest is None:
         return None
-    newest = max(fitting, key=lambda rate: (rate.as_of, rate.base, rate.rate))
     factor = newest.rate if newest.base == money.currency else 1 / newest.rate
     return Money(amount=money.amount * factor, currency=currency)
+
+
+def rate_between(currency: str, other: str, rates: Iterable[ExchangeRate]) -> ExchangeRate | None:
+    """The newest dated rate of two currencies, in either direction; None where there is none."""
+    fitting = [rate for rate in rates if {rate.base, rate.quote} == {currency, other}]
+    return max(fitting, key=lambda rate: (rate.as_of, rate.base, rate.rate), default=None)
 
 
 def decimal(number: float) -> Decimal:

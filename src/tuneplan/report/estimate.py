@@ -35,6 +35,7 @@ from tuneplan.report.verdict import (
     VERDICT_STYLES,
     age_days,
     fit_sentence,
+    needed_text,
     percent_text,
     run_sentences,
     smallest_sentence,
@@ -100,7 +101,11 @@ def _verdict(answer: EstimateBody, as_of: str | None, *, full: bool) -> Iterator
     if sentences:
         yield paragraph("\n".join(sentences))
     yield paragraph(
-        say("Ranges read low – likely – high: eight runs of ten should lie inside."), style="dim"
+        say(
+            "Ranges read low – likely – high: P10 – P50 – P90 as far as known runs tell; "
+            "docs/accuracy.md (tuneplan validate) says how often they held."
+        ),
+        style="dim",
     )
 
 
@@ -146,8 +151,10 @@ def _memory(answer: EstimateBody, page: Page, *, full: bool) -> Iterator[Rendera
         heads=(say("What"), say("Size"), share),
         total=(say("allocated at the peak"), peak),
     )
+    need = needed_text(answer)
     yield facts(
         [
+            *([(say("Needed to fit"), need)] if need else []),
             (say("Allocated by PyTorch"), bytes_range_text(memory.peak_bytes)),
             (say("Reserved by its allocator"), bytes_range_text(memory.peak_reserved_bytes)),
             (say("As nvidia-smi shows it"), bytes_range_text(memory.peak_device_bytes)),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tuneplan.contract.answers import ExplainAnswer, ExplainedInput, ExplainedNode
 from tuneplan.language import say, translate
+from tuneplan.report.explain_answer import whole_name
 from tuneplan.report.labels import memory_term_label, time_term_label
 from tuneplan.report.page import Page
 from tuneplan.report.tables import (
@@ -118,7 +119,11 @@ def _node(
         told.add(text)
     told.add(node.formula)
     if depth >= _DEEPEST and node.children:
-        yield depth + 1, "dim", say("… tuneplan explain {figure} tells more", figure=node.name)
+        figure = whole_name(node.name)
+        if figure is None:
+            yield depth + 1, "dim", say("… --json tells more")
+        else:
+            yield depth + 1, "dim", say("… tuneplan explain {figure} tells more", figure=figure)
         return
     shown = (
         node.children[:_MOST_CHILDREN]

@@ -10,29 +10,35 @@ from tuneplan.contract.answers import ExplainAnswer, ExplainedNode, header
 from tuneplan.errors import InputError, UnknownName
 from tuneplan.language import Message, message
 from tuneplan.planner.estimate import JobEstimate
+from tuneplan.planner.sources import Sources
 from tuneplan.report.figures.memory import MEMORY_FIGURES, term_node
 from tuneplan.report.figures.other import OTHER_FIGURES
 from tuneplan.report.figures.time import TIME_FIGURES, time_term_node
 from tuneplan.report.figures.tree import Context, Explain
+from tuneplan.report.labels import whole_name_of_term
 
 FIGURES: Final[Mapping[str, Explain]] = {**MEMORY_FIGURES, **TIME_FIGURES, **OTHER_FIGURES}
 _TERMS: Final = ("memory.terms.", "time.terms.")
 
 
-def explain_answer(estimate: JobEstimate, figure: str, *, as_of: str) -> ExplainAnswer:
+def explain_answer(
+    estimate: JobEstimate, figure: str, *, as_of: str, sources: Sources | None = None
+) -> ExplainAnswer:
     """Explain one figure of an estimate.
 
     Args:
         estimate: The estimate whose figure it is.
-        figure: One of ``FIGURES``, or ``memory.terms.KIND`` or ``time.terms.KIND``.
+        figure: One of ``FIGURES``, or ``memory.terms.KIND`` or ``time.terms.KIND``, or
+            the ``KIND`` alone.
         as_of: The day of the answer, ``2026-11-30``.
+        sources: What it was made with: offers, and the rates they were compared with.
 
     Raises:
         UnknownName: No such figure; the nearest ones are in ``near``.
         InputError: The figure is unknown for this job; says what is missing.
     """
-    check_figure(figure)
-    node = _node(Context(estimate), figure)
+    figure = check_figure(figure)
+    node = _node(Context(estimate, sources), figure)
     return ExplainAnswer(
         **header("explain", as_of=as_of),
         figure=figure,
@@ -42,14 +48,23 @@ def explain_answer(estimate: JobEstimate, figure: str, *, as_of: str) -> Explain
     )
 
 
-def check_figure(figure: str) -> None:
-    """Refuse what is no figure before anything is computed.
+def check_figure(figure: str) -> str:
+    """The figure's whole name; refuses what is no figure before anything is computed.
 
     Raises:
         UnknownName: With the nearest figures.
     """
-    if figure not in FIGURES and not figure.startswith(_TERMS):
+    found = whole_name(figure)
+    if found is None:
         raise _unknown(figure, FIGURES)
+    return found
+
+
+def whole_name(figure: str) -> str | None:
+    """The name under which a figure can be explained; None for what is no figure."""
+    if figure in FIGURES or figure.startswith(_TERMS):
+        return figure
+    return whole_name_of_term(figure)
 
 
 def _node(context: Context, figure: str) -> ExplainedNode:

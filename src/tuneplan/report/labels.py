@@ -7,6 +7,11 @@ from tuneplan.language import say
 
 def memory_term_label(kind: str) -> str:
     """A term of memory in words; an unknown one as it is spelled."""
+    return memory_term_labels().get(kind, kind)
+
+
+def memory_term_labels() -> dict[str, str]:
+    """What each term of memory is called."""
     return {
         "frozen_weights": say("model weights, frozen"),
         "quantized_weights": say("model weights, quantised"),
@@ -31,11 +36,16 @@ def memory_term_label(kind: str) -> str:
         "loss_working_set": say("working memory of head and loss"),
         "embedding_gradient": say("gradient of the embedding"),
         "step_temporary": say("temporaries of the optimizer step"),
-    }.get(kind, kind)
+    }
 
 
 def time_term_label(kind: str) -> str:
     """A term of the step's time in words."""
+    return time_term_labels().get(kind, kind)
+
+
+def time_term_labels() -> dict[str, str]:
+    """What each term of the step's time is called."""
     return {
         "matmul": say("matrix products"),
         "attention": say("attention"),
@@ -51,7 +61,14 @@ def time_term_label(kind: str) -> str:
         "communication": say("waiting for other accelerators"),
         "imbalance": say("waiting for the longest batch"),
         "offload": say("moving offloaded state"),
-    }.get(kind, kind)
+    }
+
+
+def whole_name_of_term(kind: str) -> str | None:
+    """``memory.terms.KIND`` or ``time.terms.KIND``, the path of a term in the answer."""
+    if kind in memory_term_labels():
+        return f"memory.terms.{kind}"
+    return f"time.terms.{kind}" if kind in time_term_labels() else None
 
 
 def phase_label(phase: str) -> str:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 # What moves memory, time or cost most, and what a reader would want to state first.
 _IMPORTANT: Final = (
     "hardware.accelerator",
+    "hardware.kernels",  # kernel timings borrowed from another chip
     "hardware.accelerators_per_node",
     "parallelism.strategy",
     "method",

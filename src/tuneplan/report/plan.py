@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from tuneplan.contract.answers import Lever, PlanAnswer, PlanEntry
+from tuneplan.contract.answers import Lever, PlanAnswer, PlanEntry, Rejection, Time
 from tuneplan.language import say
 from tuneplan.report.labels import goal_label, layout_label, method_label
 from tuneplan.report.ledger import ledger
@@ -25,11 +25,27 @@ from tuneplan.report.tables import (
     time_range_text,
     value_text,
 )
-from tuneplan.report.verdict import fit_sentence, run_sentences, verdict_text
-from tuneplan.units import format_gib
+from tuneplan.report.verdict import fit_sentence, percent_text, run_sentences, verdict_text
+from tuneplan.units import format_count, format_gib
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+
+_OTHER_BATCH: Final = "other_global_batch"  # rejected for cards and batch, whatever the method
+# Key of the job file that each limit is set with.
+_RELAXED_BY: Final = {
+    "deadline": "limits.deadline",
+    "budget": "limits.budget",
+    "headroom": "limits.headroom",
+    "provider_not_allowed": "limits.providers",
+    "residency": "limits.residency",
+    "region_unknown": "limits.residency",
+    "region_not_allowed": "limits.regions",
+    "interruptible": "limits.allow_interruptible",
+    "one_machine_only": "hardware.num_nodes",
+    "too_few_per_node": "hardware.accelerators_per_node",
+}
 
 
 def plan_text(answer: PlanAnswer, page: Page, *, full: bool = False) -> str:
@@ -57,7 +73,7 @@ def _blocks(answer: PlanAnswer, page: Page, *, full: bool) -> Iterator[Renderabl
             for entry in answer.entries[1:]:
                 yield _settings(entry)
     else:
-        yield paragraph(say("Nothing fits within the limits."), style="red")
+        yield paragraph("\n".join(_nothing(answer.rejected.by_reason)), style="red")
     if answer.next_best_lever is not None:
         yield paragraph(_lever(answer.next_best_lever))
     yield from _search(answer)
@@ -84,15 +100,23 @@ def _row(entry: PlanEntry) -> tuple[str, ...]:
     on = f"{hardware.count} x {hardware.accelerator}" if hardware else UNKNOWN
     fit = estimate.fit
     if fit is not None and not isinstance(fit, list) and fit.verdict != "fits":
-        on += f" ({verdict_text(fit.verdict)})"
+        on += f" ({verdict_text(fit.verdict)}, {percent_text(fit.probability_fits)})"
     return (
         f"{entry.rank}{'*' if entry.pareto else ''}",
         f"{on}\n{how_text(entry.settings)}",
         stacked(bytes_range_text(estimate.memory.peak_bytes)),
-        stacked(time_range_text(time.total_s if time else None)),
+        _duration(time),
         stacked(range_text(estimate.accelerator_hours, "h")),
         stacked(money_range_text(estimate.cost.total if estimate.cost else None)),
     )
+
+
+def _duration(time: Time | None) -> str:
+    """Duration, its range, and in how many optimizer steps: plans with other batches differ."""
+    text = stacked(time_range_text(time.total_s if time else None))
+    if time is None or time.steps is None:
+        return text
+    return f"{text}\n" + say("{count} steps", count=format_count(time.steps))
 
 
 def how_text(settings: dict[str, Any]) -> str:
@@ -192,22 +216,53 @@ def _search(answer: PlanAnswer) -> Iterator[RenderableType]:
                 Column(name=say("For example")),
             ),
             [
-                (f"{one.count:,}", one.message, _example(one.example))
+                (f"{one.count:,}", one.message, _example(one.code, one.example))
                 for one in answer.rejected.by_reason
             ],
         )
 
 
-def _example(settings: dict[str, Any] | None) -> str:
+def _nothing(reasons: Sequence[Rejection]) -> Iterator[str]:
+    """That nothing is left, and which limit took away most, with what would come nearest."""
+    yield say("Nothing fits within the limits.")
+    near = [one for one in reasons if one.nearest_feasible]
+    limits = [one for one in reasons if one.code in _RELAXED_BY]
+    foremost = max(near or limits or list(reasons), key=lambda one: one.count, default=None)
+    if foremost is None:
+        return
+    yield say(
+        "To relax first: {key}, for {count} candidates fail there ({reason}).",
+        key=_relaxed_by(foremost.code),
+        count=format_count(foremost.count),
+        reason=foremost.message,
+    )
+    if foremost.nearest_feasible:
+        example = _example(foremost.code, foremost.nearest_feasible)
+        yield say("The nearest that would do: {example}", example=example)
+
+
+def _relaxed_by(code: str) -> str:
+    return _RELAXED_BY.get(code) or {
+        "does_not_fit": say("the cards (larger or more of them) or the method (qlora)"),
+        _OTHER_BATCH: "training.global_batch_size",
+    }.get(code, say("what the job states"))
+
+
+def _example(code: str, settings: dict[str, Any] | None) -> str:
     if not settings:
         return UNKNOWN
-    nodes, cards = (
-        settings.get("hardware.num_nodes"),
-        settings.get("hardware.accelerators_per_node"),
-    )
-    name = settings.get("hardware.accelerator")
-    on = ""
-    if name:
-        count = nodes * cards if isinstance(nodes, int) and isinstance(cards, int) else 1
-        on = f"{count} x {name}, "
-    return on + how_text(settings)
+    name, cards = (settings.get("hardware.accelerator"), _num_cards(settings))
+    on = f"{cards} x {name}" if name and cards else str(name or "")
+    if code != _OTHER_BATCH:
+        return ", ".join(part for part in (on, how_text(settings)) if part)
+    rows = settings.get("training.per_device_train_batch_size")
+    if rows is None:
+        return on
+    return say("{on}, batch {rows} on each", on=on, rows=rows)
+
+
+def _num_cards(settings: dict[str, Any]) -> int | None:
+    """Cards of a candidate, where the number of machines is known too."""
+    nodes = settings.get("hardware.num_nodes")
+    cards = settings.get("hardware.accelerators_per_node")
+    return nodes * cards if isinstance(nodes, int) and isinstance(cards, int) else None

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tuneplan.contract.parts import MoneyRange, Range
+from tuneplan.report.narrow import FactsOrList, TableOrList
 from tuneplan.report.page import Page
 from tuneplan.units import DAY_S, GIB, HOUR_S, MINUTE_S
 
@@ -43,7 +44,7 @@ class Column:
 def table(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], *, title: str | None = None
 ) -> RenderableType:
-    """A table with a rule under its head."""
+    """A table with a rule under its head; on a narrow page a list, where words would be cut."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -62,7 +63,8 @@ def table(
         )
     for row in rows:
         drawn.add_row(*(Text(cell) for cell in row))
-    return drawn
+    heads = [(column.name, column.keep, column.width) for column in columns]
+    return TableOrList(drawn=drawn, heads=heads, rows=rows, title=title)
 
 
 def heading(text: str) -> RenderableType:
@@ -104,7 +106,7 @@ def facts(rows: Sequence[tuple[str, str]], *, title: str | None = None) -> Rende
     grid.add_column(overflow="fold")
     for name, text in rows:
         grid.add_row(Text(name), Text(text))
-    return grid
+    return FactsOrList(drawn=grid, rows=rows, title=title)
 
 
 def hanging(lines: Sequence[tuple[int, str, str]]) -> RenderableType:
@@ -113,8 +115,9 @@ def hanging(lines: Sequence[tuple[int, str, str]]) -> RenderableType:
     from rich.padding import Padding
     from rich.text import Text
 
-    return Group(*(Padding(Text(text, style=style), (0, 0, 0, 2 * indent))
-                   for indent, style, text in lines))  # fmt: skip
+    return Group(
+        *(Padding(Text(text, style=style), (0, 0, 0, 2 * indent)) for indent, style, text in lines)
+    )
 
 
 def render(blocks: Sequence[RenderableType], page: Page) -> str:
@@ -217,17 +220,21 @@ def bars_table(
     heads: tuple[str, str, str],
     total: tuple[str, float] | None = None,
 ) -> RenderableType:
-    """Addends with their share of ``whole`` as bars, in their order, and their sum below."""
+    """Addends with their share of ``whole`` as bars, in their order, and their sum below.
+
+    A page of less than 60 columns has no room for the bars.
+    """
     width = max(10, page.width - 58)
+    shown = 4 if page.width >= 60 else 3
     columns = (
         Column(name=heads[0]),
         Column(name=heads[1], right=True, keep=True),
         Column(name=heads[2], right=True, keep=True),
         Column(name="", style="cyan", keep=True),
-    )
+    )[:shown]
     every = [*rows, *((total,) if total else ())]
     cells = [
-        (name, show(value), f"{value / whole:.0%}", bar(value / whole, width=width))
+        (name, show(value), f"{value / whole:.0%}", bar(value / whole, width=width))[:shown]
         for name, value in every
         if whole > 0
     ]

@@ -48,6 +48,16 @@ def print_validation(
     for quantity in dict.fromkeys(summary.quantity for summary in validation.summary):
         console.print()
         console.print(_errors(validation.summary, quantity, group_by))
+    if validation.summary:
+        console.print()
+        console.print(
+            say(
+                "Median and P90 are of the absolute error, bias is the median with its sign; "
+                "inside: the share of runs that lie in the predicted range (80 % would be right); "
+                "width: (high - low) / likely."
+            ),
+            markup=False,
+        )
     console.print()
     _print_verdicts(validation.verdicts, console)
     for memory in (True, False):
@@ -74,7 +84,7 @@ def quantity_label(quantity: Quantity) -> str:
 def _errors(summaries: Sequence[Summary], quantity: Quantity, group_by: Sequence[str]) -> Table:
     table = _table(say("{quantity}: predicted / measured - 1", quantity=quantity_label(quantity)))
     table.add_column(say("runs of"), overflow="ellipsis", no_wrap=True, ratio=1)
-    for label in ("runs", "median", "P90", "bias", "covered", "width"):
+    for label in ("runs", "median", "P90", "bias", "inside", "width"):
         table.add_column(say(label), justify="right", no_wrap=True)
     shown = [item for item in summaries if item.quantity is quantity]
     for item in shown:

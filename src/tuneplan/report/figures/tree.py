@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 from tuneplan.contract.answers import EstimateBody, ExplainedInput, ExplainedNode
 from tuneplan.contract.plain_json import json_value
 from tuneplan.planner.estimate import JobEstimate
+from tuneplan.planner.sources import Sources
 from tuneplan.report.estimate_answer import estimate_body
 from tuneplan.spec.answer import Assumption, Basis
 
@@ -33,6 +34,7 @@ class Context:
     """One estimate and what its figures are explained with."""
 
     estimate: JobEstimate
+    sources: Sources | None = None
 
     @cached_property
     def body(self) -> EstimateBody:
