@@ -296,7 +296,7 @@ class Search:
         """Likely allocated peak, for a chip with small cuBLAS workspaces."""
         splits = found.parallelism.shards_optimizer or found.parallelism.offload.value != "none"
         for several in (False, True):
-            mask = (grid.accumulation > 1) == several
+            mask = ((grid.accumulation > 1) == several) & grid.runs
             if not mask.any():
                 continue
             walked = self._walk(found, grid.batches, worst=True, accumulating=several)
