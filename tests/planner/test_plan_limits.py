@@ -185,3 +185,13 @@ def test_experts_that_stay_unquantised_are_named_with_their_size():
         model="mistralai/Mixtral-8x7B-v0.1", method="qlora"
     )
     assert "experts_not_quantized" not in estimate_codes(method="qlora")
+
+
+def test_packed_plans_say_how_many_samples_a_step_really_sees():
+    """Rows of 4,096 hold some eight samples of 500: with one row a step sees 8 of the wanted 10."""
+    training = {"per_device_train_batch_size": [1], "max_length": 4096, "global_batch_size": 10}
+    hardware = {"accelerator": A100, "accelerators_per_node": 1}
+    plan = plan_job(job(training=training, hardware=hardware), SOURCES)
+    packed = [entry for entry in plan.entries if entry.settings["training.packing"]]
+    assert packed
+    assert "packed_steps_differ" in codes(plan)

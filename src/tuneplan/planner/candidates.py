@@ -19,7 +19,7 @@ ChipClass = tuple[str, bool, bool, int]
 
 # How far the samples of a step may be from those asked for. A packed row holds a mean number of
 # samples, which no choice makes exact.
-_BATCH_TOLERANCE: Final = 0.1
+BATCH_TOLERANCE: Final = 0.1
 _PACKED_BATCH_TOLERANCE: Final = 0.34
 
 
@@ -131,7 +131,7 @@ def accumulations(
             return fixed, np.ones(samples.shape, dtype=bool)
         return fixed, np.abs(fixed / wanted - 1) <= 1e-9
     nearest = np.maximum(1.0, np.round(wanted))
-    tolerance = _PACKED_BATCH_TOLERANCE if packs else _BATCH_TOLERANCE
+    tolerance = _PACKED_BATCH_TOLERANCE if packs else BATCH_TOLERANCE
     return nearest, np.abs(nearest / wanted - 1) <= tolerance
 
 

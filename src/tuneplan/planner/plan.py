@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, Final
@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuneplan.errors import InputError
-from tuneplan.planner.candidates import Table, for_chip, one_micro_batch
+from tuneplan.language import message
+from tuneplan.planner.candidates import BATCH_TOLERANCE, Table, for_chip, one_micro_batch
 from tuneplan.planner.dataset import Dataset, read_dataset
 from tuneplan.planner.estimate import JobEstimate, estimate_resolved
 from tuneplan.planner.heeding import once
@@ -22,7 +23,7 @@ from tuneplan.planner.rejecting import Rejection, rejections
 from tuneplan.planner.resolving import at_key, resolve, resolve_platform
 from tuneplan.planner.searching import Search
 from tuneplan.planner.sources import Sources
-from tuneplan.planner.space import space_of
+from tuneplan.planner.space import Space, space_of
 from tuneplan.search.pareto import pareto_mask
 from tuneplan.search.ranking import Goal, ranked
 from tuneplan.spec.answer import Assumption, Notice
@@ -103,6 +104,7 @@ def plan_job(job: StatedJob, sources: Sources) -> Plan:
         *space.notices,
         *dataset.notices,
         *(best.estimate.notices if best else ()),
+        *_packed_steps(space, entries),
     )
     return Plan(
         job=job,
@@ -308,6 +310,30 @@ def _entry(
         job=single,
         estimate=estimate_resolved(resolved, sources),
     )
+
+
+def _packed_steps(space: Space, entries: Sequence[Entry]) -> Iterator[Notice]:
+    """Entries whose packed rows do not make the samples of a step exactly."""
+    if space.counts_rows:
+        return
+    for entry in entries:
+        resolved = entry.estimate.resolved
+        recipe = resolved.recipe
+        samples = (
+            resolved.batch.samples
+            * recipe.gradient_accumulation_steps
+            * resolved.parallelism.data
+        )  # fmt: skip
+        if recipe.packing and abs(samples / space.global_batch_size - 1) > BATCH_TOLERANCE:
+            text = message(
+                "packed_steps_differ",
+                "plan {rank}: packed rows hold several samples, so that a step sees about "
+                "{samples:.0f} of them, not {wanted}",
+                rank=entry.rank,
+                samples=samples,
+                wanted=space.global_batch_size,
+            )
+            yield Notice(message=text, path="training.packing")
 
 
 def brute_force(
