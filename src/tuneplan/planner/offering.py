@@ -43,7 +43,8 @@ REASONS: dict[str, Message] = {
     ),
     "currency_without_rate": message(
         "no_rate_into_budget",
-        "the prices are in a currency without an exchange rate into that of limits.budget",
+        "the prices are in a currency without an exchange rate into that of limits.budget: add "
+        "the rate to a price sheet (rates:), or state the budget in the currency of the prices",
     ),
     "too_few_per_node": message("too_few_per_node", "the offer has fewer cards in one machine"),
 }

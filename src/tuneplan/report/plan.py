@@ -39,6 +39,7 @@ _RELAXED_BY: Final = {
     "budget": "limits.budget",
     "headroom": "limits.headroom",
     "provider_not_allowed": "limits.providers",
+    "currency_without_rate": "limits.budget",
     "residency": "limits.residency",
     "region_unknown": "limits.residency",
     "region_not_allowed": "limits.regions",
