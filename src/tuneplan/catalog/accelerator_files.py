@@ -23,7 +23,7 @@ from tuneplan.catalog.documents import (
     read_yaml,
     sections,
 )
-from tuneplan.errors import UnknownName
+from tuneplan.errors import InputError
 from tuneplan.language import message
 from tuneplan.spec.hardware import Accelerator
 
@@ -101,8 +101,9 @@ def _base(section: Section, known: AcceleratorCatalog) -> AcceleratorEntry | Non
         return None
     try:
         name = known.resolve(values.text(found.value)).accelerator.name
-    except UnknownName as error:
-        section.mistakes.add(error.message, found, near=error.near)
+    except InputError as error:
+        for mistake in error.mistakes:
+            section.mistakes.add(mistake.message, found, near=mistake.near)
         return None
     entry = known.entry(name)
     chip = entry.accelerator

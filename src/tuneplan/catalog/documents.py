@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from tuneplan.errors import InputError, InvalidRequest, Mistake, UnreadableFile
 from tuneplan.language import Message, message
@@ -15,8 +15,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+LARGEST_BYTES: Final = 64 * 2**20
+_DEEPEST: Final = 64
+_MOST_VALUES: Final = 500_000
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Located:
     """A value and where it stands.
 
@@ -29,6 +33,10 @@ class Located:
     value: Any
     path: str
     line: int
+
+    def __repr__(self) -> str:
+        """The value alone: a list or a mapping of them is quoted in messages."""
+        return repr(self.value)
 
 
 @dataclass(slots=True)
@@ -121,7 +129,7 @@ def read_yaml(path: Path) -> Located:
     """A YAML file with the line of every value.
 
     Raises:
-        UnreadableFile: Absent, empty, not text, or not YAML (with the line).
+        UnreadableFile: Absent, empty, not text, not YAML (with the line), or nested too deeply.
     """
     import yaml
 
@@ -133,7 +141,10 @@ def read_yaml(path: Path) -> Located:
             raise UnreadableFile(
                 message("empty_file", "{path} holds nothing", path=str(path)), path=str(path)
             )
+        check_size(node, str(path))
         return _located(loader, node, "")
+    except RecursionError:
+        raise too_deep(str(path)) from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         raise UnreadableFile(
@@ -150,14 +161,60 @@ def read_yaml(path: Path) -> Located:
         loader.dispose()
 
 
+def check_size(node: yaml.Node, file: str) -> None:
+    """Refuse a tree whose anchors stand for endless values, or that is nested too deeply.
+
+    Raises:
+        UnreadableFile: More than 500,000 values, each alias counted with all it stands for, or
+            more than 64 levels.
+    """
+    import yaml
+
+    count = 0
+    waiting = [(node, 0)]
+    while waiting:
+        one, depth = waiting.pop()
+        count += 1
+        if count > _MOST_VALUES or depth > _DEEPEST:
+            raise too_deep(file)
+        if isinstance(one, yaml.MappingNode):
+            waiting += [(part, depth + 1) for pair in one.value for part in pair]
+        elif isinstance(one, yaml.SequenceNode):
+            waiting += [(part, depth + 1) for part in one.value]
+
+
+def too_deep(file: str) -> UnreadableFile:
+    """The error of a file that holds too much to be one of facts."""
+    text = message("too_deep", "{path} holds too much, or is nested too deeply", path=file)
+    return UnreadableFile(text, path=file)
+
+
+def bounded_bytes(path: Path) -> bytes:
+    """The bytes of a file, at most 64 MiB: a device file would have no end.
+
+    Raises:
+        OSError: Absent, a folder, or not readable.
+        UnreadableFile: Larger.
+    """
+    with path.open("rb") as file:
+        content = file.read(LARGEST_BYTES + 1)
+    if len(content) > LARGEST_BYTES:
+        text = message(
+            "too_large", "{path} is larger than {limit} MiB",
+            path=str(path), limit=LARGEST_BYTES // 2**20,
+        )  # fmt: skip
+        raise UnreadableFile(text, path=str(path))
+    return content
+
+
 def read_text(path: Path) -> str:
     """The text of a file.
 
     Raises:
-        UnreadableFile: Absent, empty, a folder, or not UTF-8.
+        UnreadableFile: Absent, empty, a folder, larger than 64 MiB, or not UTF-8.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = bounded_bytes(path).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         problem = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise UnreadableFile(

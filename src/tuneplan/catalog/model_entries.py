@@ -9,6 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
+from tuneplan.catalog.documents import bounded_bytes, check_size, too_deep
 from tuneplan.errors import CatalogError, InvalidRequest, Mistake, UnreadableFile
 from tuneplan.language import message
 
@@ -125,14 +126,15 @@ def read_text(path: Path) -> str:
         UnreadableFile: it is absent, a folder, not text, or empty.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = bounded_bytes(path).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else "not UTF-8 text"
         raise UnreadableFile(
             message(
                 "unreadable_file",
                 "{path} cannot be read: {problem}",
                 path=str(path),
-                problem=problem,
+                problem=reason,
             ),
             path=str(path),
         ) from problem
@@ -150,7 +152,11 @@ def _load(path: Path) -> tuple[Any, dict[int, int]]:
     text = read_text(path)
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
+        if node is not None:
+            check_size(node, str(path))
         document = yaml.safe_load(text)
+    except RecursionError:
+        raise too_deep(str(path)) from None
     except yaml.YAMLError as problem:
         mark = getattr(problem, "problem_mark", None)
         raise UnreadableFile(
@@ -283,6 +289,8 @@ def read_config(path: Path) -> Mapping[str, Any]:
     """
     try:
         config = json.loads(read_text(path))
+    except RecursionError:
+        raise too_deep(str(path)) from None
     except json.JSONDecodeError as problem:
         raise UnreadableFile(
             message(

@@ -19,6 +19,10 @@ from tuneplan.errors import UnreadableFile
 from tuneplan.language import message
 
 _MAX_HEADER_BYTES: Final = 100 * 2**20  # the format's own limit
+_LONGEST_NAME: Final = 255
+_DAMAGES: Final = (
+    OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, struct.error,
+)  # fmt: skip
 _DTYPES: Final = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
@@ -97,8 +101,12 @@ def stored_weights(folder: Path) -> StoredWeights | None:
 def _index_files(index: Path) -> Iterator[str]:
     try:
         weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-        yield from map(str, weight_map.values())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
+        for name in map(str, weight_map.values()):
+            if len(name) > _LONGEST_NAME or Path(name).is_absolute() or ".." in Path(name).parts:
+                msg = f"{name[:80]!r} is no file of this folder"
+                raise ValueError(msg)
+            yield name
+    except _DAMAGES as problem:
         raise _damaged(index, problem) from problem
 
 
@@ -108,16 +116,24 @@ def _tensors(file: Path) -> Iterator[tuple[str, str, int]]:
         header = _header(file)
         for name, tensor in header.items():
             if name != "__metadata__":
-                yield name, str(tensor["dtype"]), math.prod(tensor["shape"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error) as problem:
+                yield name, str(tensor["dtype"]), _num_elements(tensor["shape"])
+    except _DAMAGES as problem:
         raise _damaged(file, problem) from problem
+
+
+def _num_elements(shape: Any) -> int:
+    if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
+        msg = f"{str(shape)[:80]} is no shape"
+        raise ValueError(msg)
+    return math.prod(shape)
 
 
 def _header(file: Path) -> Mapping[str, Any]:
     with file.open("rb") as stream:
         (length,) = struct.unpack("<Q", stream.read(8))
         if length > _MAX_HEADER_BYTES:
-            raise ValueError(length)
+            msg = f"its header would have {length} bytes"
+            raise ValueError(msg)
         header: Mapping[str, Any] = json.loads(stream.read(length))
         return header
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -20,7 +21,7 @@ from tuneplan.catalog.documents import (
     sections,
 )
 from tuneplan.catalog.offers import PriceSheet
-from tuneplan.errors import InvalidQuantity, UnknownName
+from tuneplan.errors import InvalidQuantity, UnknownName, UnreadableFile
 from tuneplan.language import message
 from tuneplan.spec.answer import Notice
 from tuneplan.spec.offer import ExchangeRate, Money, Offer
@@ -81,16 +82,16 @@ def read_price_sheet(path: Path, accelerators: AcceleratorCatalog) -> PriceSheet
 
 
 def _csv_sections(path: Path, mistakes: Mistakes) -> list[Section]:
-    rows = csv.reader(read_text(path).splitlines(), skipinitialspace=True)
     head: list[str] = []
     found = []
-    for row in rows:
-        cells = [cell.strip() for cell in row]
+    for line, cells in _csv_rows(path):
         if not any(cells) or cells[0].startswith("#"):
             continue
-        line = rows.line_num
         if not head:
             head = cells
+            for name in sorted({name for name in head if head.count(name) > 1}):
+                text = message("column_twice", "the head names {name} twice", name=name)
+                mistakes.add(text, Located(name, f"line {line}", line))
             continue
         at = f"line {line}"
         if len(cells) != len(head):
@@ -107,6 +108,17 @@ def _csv_sections(path: Path, mistakes: Mistakes) -> list[Section]:
     if not found and not mistakes.found:
         mistakes.add(message("no_rows", "the sheet has no rows"), Located(None, "", 1))
     return found
+
+
+def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The cells of each row, with the line where it ends."""
+    reader = csv.reader(read_text(path).splitlines(), skipinitialspace=True)
+    try:
+        for row in reader:
+            yield reader.line_num, [cell.strip() for cell in row]
+    except csv.Error as error:
+        text = message("broken_csv", "the row is not CSV: {problem}", problem=str(error))
+        raise UnreadableFile(text, path=str(path), line=reader.line_num) from None
 
 
 def _offer(section: Section, accelerators: AcceleratorCatalog, notices: list[Notice]) -> Offer:
@@ -235,13 +247,17 @@ def _period(value: Any) -> int:
 
 
 def _rate(section: Section) -> ExchangeRate:
-    return ExchangeRate(
+    found = ExchangeRate(
         base=section.require("from", _currency, default="USD"),
         quote=section.require("to", _currency, default="USD"),
         rate=Decimal(str(section.require("rate", values.real, default=1.0))),
         as_of=section.require("as_of", values.day, default=values.day("1970-01-01")),
         source=section.read("source", values.text, default=section.mistakes.file),
     )
+    if found.base == found.quote and section.get("from") and section.get("to"):
+        text = message("rate_to_itself", "a rate from {name} to itself", name=found.base)
+        section.mistakes.add(text, section.at)
+    return found
 
 
 def _currency(value: Any) -> str:

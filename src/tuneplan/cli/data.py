@@ -27,11 +27,15 @@ def command() -> None:
     help="A tokenizer file or folder, a model's name, or approximate (characters per token).",
 )
 @click.option(
-    "--max-length", "max_lengths", multiple=True, type=click.IntRange(min=1), help="To look at."
+    "--max-length",
+    "max_lengths",
+    multiple=True,
+    type=click.IntRange(min=1, max=100_000_000),
+    help="To look at.",
 )
 @click.option(
     "--batch-size",
-    type=click.IntRange(min=1),
+    type=click.IntRange(min=1, max=1_000_000),
     help="Samples of a batch, for the padding figures.",
 )
 @click.option("--save", metavar="FILE", help="Keep the profile in FILE, for data.profile of a job.")

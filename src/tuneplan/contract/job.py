@@ -170,12 +170,12 @@ class TrainingSection(Section):
     packing: Annotated[bool | Choice | None, Flag(many=True)] = Field(
         None, description="Several samples share one sequence of `max_length`; `false` = padded."
     )
-    padding: Annotated[str | Choice | None, Word(words=("longest", "max_length", "grouped"))] = (
-        Field(
-            None,
-            description="Padded batches: to the longest of the batch, to `max_length`, or batches "
-            "of similar lengths.",
-        )
+    padding: Annotated[
+        str | Choice | None, Word(words=("longest", "max_length", "grouped", "none"))
+    ] = Field(
+        None,
+        description="Padded batches: to the longest of the batch, to `max_length`, batches of "
+        "similar lengths, or samples one behind the other (`none`).",
     )
     per_device_train_batch_size: Annotated[
         int | str | Choice | None,

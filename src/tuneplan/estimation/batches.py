@@ -37,6 +37,8 @@ class Padding(StrEnum):
     LONGEST = "longest"
     MAX_LENGTH = "max_length"
     GROUPED = "grouped"
+    NONE = "none"
+    """Padding-free: the samples stand one behind the other in one row, nothing is filled up."""
     PACKED = "packed"
 
 
@@ -72,7 +74,8 @@ class BatchShape:
     @property
     def padding_fraction(self) -> float:
         """Share of computed positions that hold no token."""
-        return 1.0 - self.real_tokens / self.positions if self.positions else 0.0
+        share = 1.0 - self.real_tokens / self.positions if self.positions else 0.0
+        return max(0.0, share)  # sums of equal lengths differ in their last digit
 
 
 def sample_lengths(statistics: TokenStatistics) -> Lengths:
@@ -196,13 +199,15 @@ def batch_shape(
         samples=float(per_device_batch_size),
         sequence_length=mean,
         # group_by_length puts the longest batch first (trainer_pt_utils.py).
-        varies=padding is Padding.LONGEST and bool(lengths[0] < lengths[-1]),
+        varies=padding in (Padding.LONGEST, Padding.NONE) and bool(lengths[0] < lengths[-1]),
     )
 
 
 def _padded_length(lengths: Lengths, batch_size: int, max_length: int, padding: Padding) -> float:
     if padding is Padding.MAX_LENGTH:
         return float(max_length)
+    if padding is Padding.NONE:
+        return float(lengths.mean())
     if padding is Padding.GROUPED:
         # Sorted within a megabatch: batch j of 50 is padded to about the j/50 quantile.
         ends = np.linspace(0, len(lengths), _MEGABATCH_BATCHES + 1)[1:]

@@ -138,7 +138,7 @@ def attention_time_s(
         return _eager_attention_s(shape, curves, dtype, flop)
     seconds = np.asarray(flop) / _attention_rate(shape, curves)
     if dtype is DType.FLOAT32 and curves.half_flop_per_s:
-        seconds = seconds * curves.half_flop_per_s / curves.peak_flop_per_s[dtype]
+        seconds = seconds * curves.half_flop_per_s / _peak_flop_per_s(curves, dtype)
     return _plain(seconds)
 
 
@@ -252,16 +252,27 @@ def gemm_curve(curves: ChipCurves, dtype: DType) -> GemmCurve:
     """The table of a dtype; ``NotSupported`` where the chip has none."""
     found = curves.gemm.get(dtype)
     if found is None:
-        raise NotSupported(
-            message(
-                "no_rate_for_dtype",
-                "{chip} has no rate for products in {dtype}; it computes in {known}",
-                chip=curves.accelerator,
-                dtype=str(dtype),
-                known=", ".join(sorted(curves.gemm)),
-            )
-        )
+        raise _no_rate(curves, dtype)
     return found
+
+
+def _peak_flop_per_s(curves: ChipCurves, dtype: DType) -> float:
+    found = curves.peak_flop_per_s.get(dtype)
+    if found is None:
+        raise _no_rate(curves, dtype)
+    return found
+
+
+def _no_rate(curves: ChipCurves, dtype: DType) -> NotSupported:
+    return NotSupported(
+        message(
+            "no_rate_for_dtype",
+            "{chip} has no rate for products in {dtype}; it computes in {known}",
+            chip=curves.accelerator,
+            dtype=str(dtype),
+            known=", ".join(sorted(curves.gemm)),
+        )
+    )
 
 
 def _attention_s(operation: Operation, curves: ChipCurves) -> Number:

@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from tuneplan.errors import NotSupported
 from tuneplan.estimation.linears import drop_out
 from tuneplan.estimation.modules import Walk, add, base_linear, dense, scale, split
 from tuneplan.estimation.operations import OperationKind
 from tuneplan.estimation.pointwise import expand_heads, norm, rotary, strided
 from tuneplan.estimation.roles import role_of
 from tuneplan.estimation.shadow import Tensor
+from tuneplan.language import message
 from tuneplan.spec.architecture import Attention, Weight, WeightKind
 
 LITGPT: Final = "litgpt"
@@ -29,6 +31,13 @@ def projections(walk: Walk, x: Tensor, mixer: Attention) -> tuple[Tensor, Tensor
     alive; with fewer, all three are copied.
     """
     linears = [weight for weight in mixer.weights if weight.kind is WeightKind.LINEAR][:-1]
+    if len(linears) not in (1, len(PARTS)):
+        text = message(
+            "litgpt_attention",
+            "LitGPT has no layer for attention with {count} projections",
+            count=len(linears),
+        )
+        raise NotSupported(text)
     fused = linear_of_three(linears, mixer)
     sizes = [mixer.query_size, mixer.key_size, mixer.value_size]
     out = _adapted(walk, x, fused, linears, sizes)

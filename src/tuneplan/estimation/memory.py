@@ -250,7 +250,7 @@ def _put_together(stack: _Stack, base: dict[str, Number]) -> MemoryCount:
     held = {**kept, **old, "loss_working_set": stack.head.forward_peak}
     loss.offer(held, stack.head.at_forward_peak)
     if np.any(stack.head.loss_peak):
-        held |= {"held_logits": 0.0, "loss_working_set": stack.head.loss_peak}
+        held = {**held, "held_logits": 0.0, "loss_working_set": stack.head.loss_peak}
         loss.offer(held, stack.head.at_loss_peak)
     activations = kept["kept_activations"]
     backward.offer(

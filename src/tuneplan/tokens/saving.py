@@ -67,7 +67,7 @@ def load_profile(path: str | Path) -> DataProfile:
         raise InvalidRequest([problem])
     try:
         table = json.loads(file.read_text("utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         line = error.lineno if isinstance(error, json.JSONDecodeError) else None
         raise UnreadableFile(
             message(
@@ -208,7 +208,7 @@ class _Reader:
         found = self._build_message(value)
         try:
             str(found)
-        except (KeyError, IndexError, ValueError, AttributeError):
+        except (KeyError, IndexError, ValueError, AttributeError, TypeError):
             found = None
         return found or self._wrong(value, where, "a sentence with its parameters")
 

@@ -1,0 +1,113 @@
+"""Files of the user that are broken on purpose: told with their place, never a crash or a hang."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tuneplan.catalog.accelerators import load_accelerators
+from tuneplan.catalog.model_entries import read_config
+from tuneplan.catalog.model_files import stored_weights
+from tuneplan.catalog.models import load_models
+from tuneplan.catalog.offers import load_offers
+from tuneplan.errors import InvalidRequest, UnreadableFile
+
+CHIPS = load_accelerators()
+ITSELF = "{key}: &x [*x]\n"
+DEEP = "{key}: " + "[" * 3000 + "]" * 3000
+# Ten anchors of ten values each stand for ten to the tenth.
+BOMB = "a0: &a0 [x]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 11)
+)
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+@pytest.mark.parametrize("text", [ITSELF, DEEP, BOMB + "{key}: *a10\n"])
+def test_yaml_that_holds_itself_or_endless_values_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(UnreadableFile, match="nested too deeply"):
+        load_accelerators([write(tmp_path / "chips.yaml", text.format(key="accelerators"))])
+    with pytest.raises(UnreadableFile, match="nested too deeply"):
+        prices(write(tmp_path / "prices.yaml", text.format(key="offers")))
+    with pytest.raises(UnreadableFile, match="nested too deeply"):
+        load_models([write(tmp_path / "models.yaml", text.format(key="models"))])
+
+
+def prices(path: Path) -> Any:
+    return load_offers(CHIPS, [path])
+
+
+def test_json_that_is_nested_without_end_is_refused(tmp_path: Path) -> None:
+    config = write(tmp_path / "config.json", '{"a":' + "[" * 100_000 + "]" * 100_000 + "}")
+    with pytest.raises(UnreadableFile, match="too deeply"):
+        read_config(config)
+
+
+def test_a_configuration_may_start_with_a_byte_order_mark(tmp_path: Path) -> None:
+    config = write(tmp_path / "config.json", b'\xef\xbb\xbf{"model_type": "qwen2"}')
+    assert read_config(config) == {"model_type": "qwen2"}
+
+
+def header(content: bytes) -> bytes:
+    return struct.pack("<Q", len(content)) + content
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        header(b'{"a": {"dtype": "BF16", "shape": "xy"}}'),
+        header(b'{"a": {"dtype": "BF16", "shape": [-1, 5]}}'),
+        header(b'{"a": {"dtype": "BF16", "shape": [1.5]}}'),
+        header(b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
+        struct.pack("<Q", 2**63),
+    ],
+)
+def test_a_header_of_nonsense_is_a_damaged_file(tmp_path: Path, content: bytes) -> None:
+    write(tmp_path / "model.safetensors", content)
+    with pytest.raises(UnreadableFile, match="not a readable safetensors file"):
+        stored_weights(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "x" * 5000])
+def test_an_index_names_files_of_its_own_folder_only(tmp_path: Path, name: str) -> None:
+    index = tmp_path / "model.safetensors.index.json"
+    write(index, json.dumps({"weight_map": {"a": name}}))
+    with pytest.raises(UnreadableFile, match="no file of this folder"):
+        stored_weights(tmp_path)
+
+
+HEAD = "provider,name,accelerator,num_accelerators,price,as_of\n"
+
+
+def test_a_cell_beyond_all_bounds_is_told_with_its_line(tmp_path: Path) -> None:
+    row = "P" * 200_000 + ",n,H100,1,5 USD/h,2026-11-01\n"
+    with pytest.raises(UnreadableFile, match="not CSV") as error:
+        prices(write(tmp_path / "prices.csv", HEAD + row))
+    assert error.value.line == 2
+
+
+def test_a_column_that_stands_twice_is_a_mistake(tmp_path: Path) -> None:
+    text = HEAD.replace("name", "provider") + "P,Q,H100,1,5 USD/h,2026-11-01\n"
+    with pytest.raises(InvalidRequest, match="names provider twice"):
+        prices(write(tmp_path / "prices.csv", text))
+
+
+def test_a_rate_of_a_currency_to_itself_is_a_mistake(tmp_path: Path) -> None:
+    text = "rates:\n  - {from: USD, to: USD, rate: 2, as_of: 2026-11-01}\n"
+    with pytest.raises(InvalidRequest, match="from USD to itself"):
+        prices(write(tmp_path / "prices.yaml", text))
+
+
+def test_a_list_where_one_word_belongs_is_quoted_as_it_was_written(tmp_path: Path) -> None:
+    chips = write(tmp_path / "chips.yaml", "accelerators:\n  - {name: X, like: [H100]}\n")
+    with pytest.raises(InvalidRequest) as error:
+        load_accelerators([chips])
+    mistake = next(one for one in error.value.mistakes if str(one.path).endswith("like"))
+    assert (str(mistake.message), mistake.line) == ("['H100'] is not text", 2)
