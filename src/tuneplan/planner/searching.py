@@ -162,7 +162,7 @@ class Search:
     ) -> list[tuple[ResolvedRecipe, tuple[int, ...]]]:
         """Recipes with the micro-batches that they hold for, joined where one row is like more."""
         groups: list[tuple[ResolvedRecipe, tuple[int, ...]]] = []
-        for sizes in self._groups_of_sizes() if shapes else ():
+        for sizes in self._groups_of_sizes(variant) if shapes else ():
             found = self._resolve(variant, chips, shapes[0], sizes)
             if found is None:
                 continue
@@ -172,7 +172,10 @@ class Search:
                 groups.append((found, sizes))
         return groups
 
-    def _groups_of_sizes(self) -> list[tuple[int, ...]]:
+    def _groups_of_sizes(self, variant: Variant) -> list[tuple[int, ...]]:
+        """Micro-batches of one row, which needs no padding, apart; packed rows are all full."""
+        if variant.packing is True:
+            return [self.space.micro_batches]
         one = tuple(size for size in self.space.micro_batches if size == 1)
         more = tuple(size for size in self.space.micro_batches if size > 1)
         return [sizes for sizes in (one, more) if sizes]
@@ -428,7 +431,9 @@ class Search:
     ) -> tuple[Floats, Floats]:
         """Seconds of one micro-batch, and of its forward pass."""
         curves = self.curves[chip_index]
-        walked = self._walk(found, grid.batches, worst=False, accumulating=False)
+        if grid.mean is None:
+            grid.mean = self._walk(found, grid.batches, worst=False, accumulating=False)
+        walked = grid.mean
         key = (id(walked), curves.accelerator)
         if key not in self._computed:
             if id(walked) not in self._bundles:
@@ -516,6 +521,7 @@ class _Grid:
         at: The recipe with the layout of each shape.
         step_keys, exchange_keys: Equal where the optimizer, and the exchange, is the same.
         waiting: Share that the slowest rank computes longer.
+        mean: The walk of average micro-batches, once it is asked for.
     """
 
     shapes: list[tuple[int, int]]
@@ -530,6 +536,7 @@ class _Grid:
     step_keys: list[int]
     exchange_keys: list[int]
     waiting: Floats = field(default_factory=lambda: np.empty(0))
+    mean: Walked | None = None
 
     @property
     def samples(self) -> Floats:
