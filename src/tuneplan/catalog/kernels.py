@@ -181,7 +181,7 @@ def _borrowed(accelerator: Accelerator, table: str) -> Assumption:
             table=table,
         ),
         source=_manifest()["source"],
-        how_to_set="tuneplan pilot",
+        how_to_set="accelerators: [FILE.yaml], with measured_rate",
     )
 
 
