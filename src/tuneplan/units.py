@@ -206,3 +206,23 @@ def format_duration(seconds: float) -> str:
 def format_count(number: float) -> str:
     """A count for people, with thousands separators: ``"7,615,616,512"``."""
     return f"{number:,.0f}"
+
+
+MONTHS: Final = (
+    "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
+)  # fmt: skip
+_ISO_DATE: Final = re.compile(r"\b(20\d\d)-(\d\d)(?:-(\d\d))?\b")
+_NAMED_MONTH: Final = re.compile(
+    rf"\b({'|'.join(MONTHS)})[a-z]*\.?[ -]+(20\d\d)\b", flags=re.IGNORECASE
+)
+
+
+def date_in(text: str) -> str | None:
+    """The day or month that a text names: ``Feb-Mar 2024`` is ``2024-03``."""
+    iso = _ISO_DATE.search(text)
+    if iso is not None:
+        return "-".join(part for part in iso.groups() if part)
+    named = _NAMED_MONTH.search(text)
+    if named is not None:
+        return f"{named[2]}-{MONTHS.index(named[1].casefold()) + 1:02d}"
+    return None

@@ -1,7 +1,8 @@
 import pytest
 
 from runs.rows_for_tests import LITGPT, run_of
-from tuneplan.runs.software import canonical_framework, date_in, software_of
+from tuneplan.runs.software import canonical_framework, software_of
+from tuneplan.units import date_in
 
 
 @pytest.mark.parametrize(

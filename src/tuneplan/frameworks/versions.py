@@ -13,6 +13,8 @@ from typing import Final
 
 from packaging.version import InvalidVersion, Version
 
+from tuneplan.units import date_in
+
 AS_OF: Final = "2026-11-30"
 _OTHER_NAMES: Final = {
     "bnb": "bitsandbytes",
@@ -23,24 +25,6 @@ _OTHER_NAMES: Final = {
 }
 _DOTTED: Final = re.compile(r"v?(\d+(?:\.\d+)+(?:[.\-+]?[A-Za-z][\w.]*)?(?:\+\w+)?)")
 _WHOLE: Final = re.compile(r"v?\d{1,3}")  # more digits are a commit, or nonsense
-_DATE: Final = re.compile(r"\b(20\d\d)-(\d\d)(?:-(\d\d))?\b")
-_MONTH_NAMES: Final = (
-    "jan",
-    "feb",
-    "mar",
-    "apr",
-    "may",
-    "jun",
-    "jul",
-    "aug",
-    "sep",
-    "oct",
-    "nov",
-    "dec",
-)
-_NAMED_MONTH: Final = re.compile(
-    r"\b(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*[ -]+(20\d\d)", re.IGNORECASE
-)
 _COMMIT: Final = re.compile(r"\b([0-9a-f]{7,8})[0-9a-f]{0,32}\b")
 
 
@@ -97,14 +81,8 @@ def read_date(text: str | None) -> str | None:
     """An ISO day in a string: ``2024-03-18``, ``2024-03`` (its last day), ``Feb-Mar 2024``."""
     if not text:
         return None
-    match = _DATE.search(text)
-    if match is not None:
-        return f"{match[1]}-{match[2]}-{match[3] or '28'}"
-    named = _NAMED_MONTH.search(text)
-    if named is not None:
-        month = _MONTH_NAMES.index(named[1].lower()) + 1
-        return f"{named[2]}-{month:02d}-28"
-    return None
+    found = date_in(text)
+    return f"{found}-28" if found and len(found) == len("2024-03") else found
 
 
 def read_software(text: str) -> Mapping[str, str]:

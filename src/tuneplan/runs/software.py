@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Final
 
 from tuneplan.runs.rows import MeasuredRun
+from tuneplan.units import MONTHS, date_in
 
 # What a table of runs calls a program, to the name under which its defaults are known. Programs
 # whose layouts or model code have no formula yet keep a name too: they are refused by name later.
@@ -65,24 +66,6 @@ _LIBRARIES: Final = MappingProxyType(
     }
 )
 _PINNED: Final = re.compile(r"^\s*([A-Za-z][\w.\-]*?)\s*(?:==|=|\s)\s*(v?[\w.+]*\d[\w.+]*)\s*$")
-_ISO_DATE: Final = re.compile(r"\b(20\d\d)-(\d\d)(?:-(\d\d))?\b")
-_MONTHS: Final = (
-    "jan",
-    "feb",
-    "mar",
-    "apr",
-    "may",
-    "jun",
-    "jul",
-    "aug",
-    "sep",
-    "oct",
-    "nov",
-    "dec",
-)
-_NAMED_MONTH: Final = re.compile(
-    rf"\b({'|'.join(_MONTHS)})[a-z]*\.?[ -](20\d\d)\b", flags=re.IGNORECASE
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +99,7 @@ def software_of(run: MeasuredRun) -> Software:
     rest: list[str] = []
     for part in re.split(r"[;,]", text):
         match = _PINNED.match(part)
-        if match is not None and not match[1].casefold().startswith(_MONTHS):
+        if match is not None and not match[1].casefold().startswith(MONTHS):
             name = match[1].casefold()
             pinned[_LIBRARIES.get(name, name)] = match[2]
         elif part.strip():
@@ -145,17 +128,6 @@ def canonical_framework(text: str) -> str | None:
         if name == start or name.startswith(start):
             return canonical
     return text.strip()
-
-
-def date_in(text: str) -> str | None:
-    """The day or month that a text names: ``Feb-Mar 2024`` is ``2024-03``."""
-    iso = _ISO_DATE.search(text)
-    if iso is not None:
-        return "-".join(part for part in iso.groups() if part)
-    named = _NAMED_MONTH.search(text)
-    if named is not None:
-        return f"{named[2]}-{_MONTHS.index(named[1].casefold()) + 1:02d}"
-    return None
 
 
 def _own_version(rest: list[str], framework: str | None, pinned: Mapping[str, str]) -> str | None:
