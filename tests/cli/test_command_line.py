@@ -323,3 +323,25 @@ def test_help_imports_neither_the_contract_nor_rich() -> None:
         check=True,
         capture_output=True,
     )
+
+
+@pytest.mark.parametrize("redirect", [">&-", ">/dev/full", ">&- 2>&-", ">/dev/full 2>/dev/full"])
+@pytest.mark.parametrize("flags", ["", "--json"])
+def test_an_answer_that_cannot_be_written_is_no_defect_of_ours(redirect: str, flags: str) -> None:
+    command = f"{sys.executable} -m tuneplan estimate --model gpt2 {flags} {redirect}"
+    ended = in_a_shell(command)
+    assert ended.returncode == 2
+    assert "Traceback" not in ended.stderr
+    assert ("standard output cannot be written" in ended.stderr) == ("2>" not in redirect)
+
+
+def test_a_closed_standard_input_is_told() -> None:
+    ended = in_a_shell(f"{sys.executable} -m tuneplan estimate - <&-")
+    assert (ended.returncode, ended.stderr) == (2, "-: standard input is closed\n")
+
+
+def in_a_shell(command: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    return subprocess.run(
+        ["/bin/sh", "-c", command], capture_output=True, text=True, check=False, env=environment
+    )

@@ -6,9 +6,12 @@ Exit status: 0 answered; 1 a defect of ours; 2 the user's input; 3 nothing fits 
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 import click
@@ -24,6 +27,7 @@ OUR_DEFECT: Final = 1
 USER_INPUT: Final = 2
 NOTHING_FITS: Final = 3
 INTERRUPTED: Final = 130
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
 @click.group(
@@ -47,12 +51,15 @@ def cli(ctx: click.Context, *, as_json: bool, lang: str | None) -> None:  # noqa
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; the exit status. Nothing but an exit of click's own escapes."""
+    closed = _open_streams()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(
                 errors="replace"
             )  # a terminal without a sign shows "?", no traceback
     as_json = wants_json(arguments)
+    if closed:
+        return _nowhere_to_answer("it is closed")
     try:
         with speaking(language_of(arguments)):
             untranslated = None if as_json else untranslated_notice()
@@ -61,8 +68,30 @@ def run(arguments: Sequence[str]) -> int:
             return _run(arguments, as_json=as_json)
     except BrokenPipeError:
         # The reader has seen enough (`| head`). Python would complain once more at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return ANSWERED
+
+
+def _open_streams() -> bool:
+    """Put nothing in the place of a stream that was closed (``>&-``); whether stdout was."""
+    was_closed = sys.stdout is None
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            nothing = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until the end
+            setattr(sys, name, nothing)
+    return was_closed
+
+
+def _drop_output() -> None:
+    """Send what is still to be written nowhere, so that Python is silent when it ends."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _nowhere_to_answer(reason: str) -> int:
+    _drop_output()
+    text = message("no_output", "standard output cannot be written: {reason}", reason=reason)
+    return _refuse((Mistake(message=text),), as_json=False, status=USER_INPUT)
 
 
 def _run(arguments: Sequence[str], *, as_json: bool) -> int:
@@ -79,6 +108,10 @@ def _run(arguments: Sequence[str], *, as_json: bool) -> int:
     except TuneplanError as error:
         status = USER_INPUT if isinstance(error, InputError | MissingExtra) else OUR_DEFECT
         return _refuse(error.mistakes, as_json=as_json, status=status)
+    except OSError as error:
+        if error.errno in _FULL:  # files of ours and of the user are handled where they are used
+            return _nowhere_to_answer(error.strerror or str(error))
+        return _confess(error, as_json=as_json)
     except Exception as error:  # the last line of defence: no traceback for users
         return _confess(error, as_json=as_json)
     return status if isinstance(status, int) else ANSWERED
@@ -88,7 +121,8 @@ def _refuse(mistakes: Sequence[Mistake], *, as_json: bool, status: int) -> int:
     from tuneplan.report.errors import errors_document, errors_text
 
     sys.stdout.flush()
-    click.echo(errors_text(mistakes), err=True)
+    with suppress(OSError):  # where stderr is full or closed, the status still tells
+        click.echo(errors_text(mistakes), err=True)
     if as_json:
         import json
 

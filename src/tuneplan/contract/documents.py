@@ -21,6 +21,7 @@ from tuneplan.language import Message, message
 LARGEST_BYTES: Final = 128 * 1024
 _DEEPEST: Final = 32
 _MOST_VALUES: Final = 20_000
+_PRINTABLE_BITS: Final = 10_000  # Python refuses to write longer numbers in decimal
 _EXPONENT: Final = re.compile(r"[+-]?\d+(\.\d*)?[eE][+-]?\d+")
 _TOML_LINE: Final = re.compile(r"at line (\d+)")
 _TOML_KEY: Final = re.compile(r"""^\s*(\[?)\s*["']?([\w.\-]+)["']?\s*(=|\])""")
@@ -97,7 +98,7 @@ def plain(value: Any, *, name: str, depth: int = 0) -> Any:
     if isinstance(value, list | tuple):
         return [plain(item, name=name, depth=depth + 1) for item in value]
     if isinstance(value, int) and value.bit_length() > 64:
-        return hex(value)[:40]
+        return (str(value) if value.bit_length() < _PRINTABLE_BITS else hex(value))[:40]
     if isinstance(value, PathLike):
         return str(value)
     return value
@@ -113,6 +114,8 @@ def _too_deep(name: str) -> UnreadableFile:
 
 
 def _read_bytes(name: str) -> bytes:
+    if name == "-" and sys.stdin is None:
+        raise UnreadableFile(message("stdin_closed", "standard input is closed"), path=name)
     try:
         if name == "-":
             content = sys.stdin.buffer.read(LARGEST_BYTES + 1)
