@@ -92,3 +92,89 @@ def test_the_terms_sum_to_the_peak_where_head_and_loss_peak_before_the_logits(
     memory = answered(capsys, *ON_H100, "--method", method, "--framework", "litgpt")["memory"]
     total = sum(term["size_bytes"] for term in memory["terms"])
     assert abs(total - memory["peak_bytes"]["likely"]) <= len(memory["terms"])  # rounding
+
+
+@pytest.mark.parametrize(
+    ("setting", "code", "software"),
+    [
+        ("framework=trl==99", "version_beyond", {"trl": "99"}),
+        ("framework=trl==0.0.1", "version_beyond", {"trl": "0.0.1", "torch": "1.13.1"}),
+        ("framework=trl==99999999999", "version_unread", {"trl": "1.16.0"}),
+        ("software.torch=99", "version_beyond", {"torch": "99"}),
+        ("software.nonesuch=1", "library_unknown", {"nonesuch": "1"}),
+        ("date=1990-01", "date_beyond", {"transformers": "4.18.0"}),
+        ("date=2090-01", "date_beyond", {"trl": "1.16.0"}),
+    ],
+)
+def test_software_of_which_nothing_is_known_is_told(
+    setting: str, code: str, software: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = answered(capsys, *SMALL, "--set", setting)
+    assert code in warned(answer)
+    assert answer["software"].items() >= software.items()
+
+
+def test_a_version_without_a_dot_is_a_version(capsys: pytest.CaptureFixture[str]) -> None:
+    # torch 2 is 2.0 of March 2023; until it was read, the newest of everything stood beside it.
+    software = answered(capsys, *SMALL, "--set", "software.torch=2")["software"]
+    assert software["transformers"].startswith("4.")
+
+
+def test_the_refusal_of_a_framework_names_those_that_a_job_may_ask_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (error,) = refused(capsys, *SMALL, "--framework", "nemo")
+    for name in error["message"].partition("supported now: ")[2].split(", "):
+        answered(capsys, *SMALL, "--framework", name)
+
+
+def test_a_step_that_takes_more_samples_than_there_are_is_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    setting = ("--set", "training.gradient_accumulation_steps={steps}")
+    fits = answered(capsys, *SMALL, *(part.format(steps=100) for part in setting))
+    assert "step_beyond_data" not in warned(fits)  # 100 x 8 of 1000
+    beyond = answered(capsys, *SMALL, *(part.format(steps=200) for part in setting))
+    assert "step_beyond_data" in warned(beyond)
+
+
+@pytest.mark.parametrize(("memory", "short"), [("1 GiB", True), ("256 GiB", False)])
+def test_main_memory_that_cannot_hold_the_job_is_told(
+    memory: str, short: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = answered(capsys, *SMALL, "--set", f"hardware.host_memory={memory}")
+    assert ("short_main_memory" in warned(answer)) == short
+
+
+@pytest.mark.parametrize(
+    ("setting", "path"),
+    [
+        ("data.eval_fraction=0.999999", "data.eval_fraction"),
+        ("data.quantiles={min: 5, max: 5}", "data.quantiles"),
+        ("data.quantiles={min: 600}", "data.quantiles"),
+        ("training.max_length=" + "9" * 30, "training.max_length"),
+    ],
+)
+def test_numbers_that_cannot_be_true_are_refused(
+    setting: str, path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (error,) = refused(capsys, *SMALL, "--set", setting)
+    assert error["path"] == path
+
+
+@pytest.mark.parametrize("bits", [2, 3])
+def test_gptq_bases_without_a_formula_are_not_counted_as_4_bits(
+    bits: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = (*ON_H100, "--method", "gptq-lora", "--set", f"quantization.bits={bits}")
+    (error,) = refused(capsys, *job)
+    assert error["code"] == "gptq_bits"
+
+
+def test_a_number_of_a_measured_run_beyond_all_bounds_is_a_fault_of_its_row(
+    capsys: pytest.CaptureFixture[str], tmp_path: Any
+) -> None:
+    runs = tmp_path / "runs.csv"
+    rows = (f"{name},gpt2,full,{length}" for name, length in (("a", "9" * 400), ("b", "1e300")))
+    runs.write_text("id,model,method,seq_len\n" + "\n".join(rows) + "\n")
+    answered(capsys, str(runs), command="validate")

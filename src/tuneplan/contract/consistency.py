@@ -98,6 +98,13 @@ def _quantization_type(job: JobFile) -> Iterator[Mistake]:
             message("gptq_or_qlora", "write type: gptq, or method: qlora"),
             job=job,
         )
+    if methods == ("gptq-lora",) and isinstance(bits, int) and bits not in (4, 8):
+        yield _mistake(
+            "quantization.bits",
+            message("gptq_bits", "a GPTQ base of {bits} bits has no formula yet", bits=bits),
+            message("bits_of_type", "write bits: {bits}", bits="4 or 8"),
+            job=job,
+        )
     if methods == ("qlora",) and kind == "gptq":
         yield _mistake(
             "quantization.type",
@@ -210,6 +217,28 @@ def _data_numbers(job: JobFile) -> Iterator[Mistake]:
             "data.total_tokens",
             message("under_one_token", "that is less than one token a sample"),
             message("check_numbers", "check num_samples and total_tokens"),
+            job=job,
+        )
+    mean = mean or (total / samples if total and samples else None)
+    yield from _mean_among_quantiles(job, mean)
+
+
+def _mean_among_quantiles(job: JobFile, mean: float | None) -> Iterator[Mistake]:
+    ends = get(job, "data.quantiles") or {}
+    least, most = ends.get(0.0, 0.0), ends.get(1.0, math.inf)
+    if mean is not None and not least * 0.98 <= mean <= most * 1.02:
+        yield _mistake(
+            "data.quantiles",
+            message(
+                "mean_beyond_quantiles",
+                "the mean is {mean:,g} tokens, but no sample is {word} than {end:,g}",
+                mean=mean,
+                word="shorter" if mean < least else "longer",
+                end=least if mean < least else most,
+            ),
+            message(
+                "check_lengths", "check the mean and the quantiles; one of them may be left out"
+            ),
             job=job,
         )
 

@@ -7,6 +7,7 @@ pydantic needs: it turns what was written into a value or raises ``Refused``.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -19,6 +20,8 @@ from tuneplan.errors import InvalidQuantity
 from tuneplan.language import Message, message
 
 LONGEST_TEXT: Final = 4096
+# Whole numbers of more than 64 bits come as text (contract/documents.py `plain`).
+_HUGE: Final = re.compile(r"-?(?:\d{20,}|0x[0-9a-f]{16,})")
 
 
 class Refused(ValueError):
@@ -266,6 +269,8 @@ class Number(Reader):
         if self.word is not None and value == self.word:
             return self.word
         wanted = "a whole number" if self.whole else "a number"
+        if isinstance(value, str) and _HUGE.fullmatch(value):
+            raise self._out_of_bounds(value)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise _wrong_kind(value, wanted if self.word is None else f"{wanted} or {self.word}")
         if not math.isfinite(value):
@@ -288,14 +293,17 @@ class Number(Reader):
         below = value <= self.low if self.open_low else value < self.low
         above = value >= self.high if self.open_high else value > self.high
         if below or above:
-            raise Refused(
-                message(
-                    "out_of_bounds",
-                    "{value} is out of bounds: {bounds}",
-                    value=value,
-                    bounds=self.bounds,
-                )
+            raise self._out_of_bounds(value)
+
+    def _out_of_bounds(self, value: float | str) -> Refused:
+        return Refused(
+            message(
+                "out_of_bounds",
+                "{value} is out of bounds: {bounds}",
+                value=value,
+                bounds=self.bounds,
             )
+        )
 
     @property
     def bounds(self) -> str:

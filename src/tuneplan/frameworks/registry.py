@@ -67,6 +67,12 @@ NOT_SUPPORTED: Final = (
     "xtuner",
 )
 
+# Programs of published runs, described to compare with them; a job cannot ask for one.
+_OF_PUBLISHED_RUNS: Final = frozenset(
+    framework.name
+    for framework in (CUSTOM, PEFT_LOOP, FMS, FSDP_QLORA, LLM_FOUNDRY, DEEPSPEED, QWEN)
+)
+
 
 def split_name(text: str) -> tuple[str, str | None]:
     """Name and version of ``trl==1.16``, ``trl 1.16`` or ``trl``."""
@@ -95,7 +101,7 @@ def find_framework(name: str) -> Framework:
                 "framework_not_supported",
                 "framework {name!r} is part of a later release; supported now: {known}",
                 name=name,
-                known=", ".join(sorted(FRAMEWORKS)),
+                known=", ".join(sorted(set(FRAMEWORKS) - _OF_PUBLISHED_RUNS)),
             )
         )
     spellings = {alias: f.name for f in FRAMEWORKS.values() for alias in (f.name, *f.aliases)}

@@ -12,6 +12,7 @@ from tuneplan.frameworks.registry import split_name
 from tuneplan.frameworks.timeline import known, look_up
 from tuneplan.frameworks.versions import (
     AS_OF,
+    known_span,
     library_name,
     model_published,
     newest_release,
@@ -19,12 +20,15 @@ from tuneplan.frameworks.versions import (
     read_software,
     read_version,
     release_date,
+    releases,
 )
 from tuneplan.language import message
 from tuneplan.spec.architecture import ModelArchitecture
 from tuneplan.spec.stated import StatedRecipe
 
 _TABLE = "frameworks/data/releases.csv"
+# Libraries that a job may pin without a table of releases: kernels and the driver.
+_WITHOUT_FORMULA = frozenset({"flash-attn", "liger-kernel", "cuda", "python", "unsloth-zoo"})
 
 
 def resolve_software(
@@ -66,6 +70,10 @@ def resolve_software(
         versions[library] = ledger.assume(
             f"software.{library}", by_rule(release.version, reason, _TABLE)
         )
+    for library, text in given.items():
+        _doubt_version(library, text, ledger)
+    _doubt_framework(framework, own, given, ledger)
+    _doubt_day(stated, framework, ledger)
     version = versions.get(framework.library, "") if framework.library else ""
     if not version and not read_software(own):
         version = own
@@ -75,6 +83,66 @@ def resolve_software(
         versions=MappingProxyType(versions),
         date=day,
     )
+
+
+def _doubt_version(library: str, text: str, ledger: Ledger) -> None:
+    """Say so where nothing is known of a stated version."""
+    path, span, version = f"software.{library}", known_span(library), read_version(text)
+    if span is None:
+        if library not in _WITHOUT_FORMULA:
+            unknown = message(
+                "library_unknown", "nothing here depends on {library}: its version changes nothing",
+                library=library,
+            )  # fmt: skip
+            ledger.notice(unknown, path)
+        return
+    if version is None:
+        return
+    lowest, highest = (read_version(end.version) for end in span)
+    end = span[1] if highest and version > highest else span[0]
+    if (highest and version > highest) or (lowest and version < lowest):
+        beyond = message(
+            "version_beyond",
+            "{library} {version} is not among the known releases: it is taken to behave like "
+            "{known} of {day}, the nearest one",
+            library=library,
+            version=text,
+            known=end.version,
+            day=end.date,
+        )
+        ledger.notice(beyond, path)
+
+
+def _doubt_framework(
+    framework: Framework, own: str, given: Mapping[str, str], ledger: Ledger
+) -> None:
+    if not own or not framework.library or framework.library in given:
+        return
+    if read_date(own) is None and not read_software(own):
+        unread = message(
+            "version_unread",
+            "the version {version!r} of {library} does not read: the newest of the day is taken",
+            version=own,
+            library=framework.library,
+        )
+        ledger.notice(unread, "framework")
+
+
+def _doubt_day(stated: StatedRecipe, framework: Framework, ledger: Ledger) -> None:
+    """Say so where the stated day lies outside the table of releases."""
+    day = stated.date or ""
+    span = known_span(framework.library or "torch")
+    oldest = min((row.date for row in releases().get(framework.library or "torch", ())), default="")
+    if not day or span is None or oldest[: len(day)] <= day <= AS_OF:
+        return
+    outside = message(
+        "date_beyond",
+        "releases are known from {oldest} to {newest}: for {day} the nearest ones are taken",
+        oldest=oldest,
+        newest=AS_OF,
+        day=day,
+    )
+    ledger.notice(outside, "date")
 
 
 def _stated_versions(stated: StatedRecipe, framework: Framework, own: str) -> Mapping[str, str]:
@@ -96,8 +164,8 @@ def _day(
     published: str | None,
 ) -> tuple[str, bool]:
     """The day whose software fills the blanks, and whether anything but today says so."""
-    if (day := read_date(stated.date)) is not None:
-        return day, True
+    if stated.date:
+        return read_date(stated.date) or stated.date, True
     if framework.library in given:
         day = release_date(framework.library, given[framework.library])
         if day is not None:

@@ -22,6 +22,7 @@ _OTHER_NAMES: Final = {
     "pytorch": "torch",
 }
 _DOTTED: Final = re.compile(r"v?(\d+(?:\.\d+)+(?:[.\-+]?[A-Za-z][\w.]*)?(?:\+\w+)?)")
+_WHOLE: Final = re.compile(r"v?\d{1,3}")  # more digits are a commit, or nonsense
 _DATE: Final = re.compile(r"\b(20\d\d)-(\d\d)(?:-(\d\d))?\b")
 _MONTH_NAMES: Final = (
     "jan",
@@ -79,6 +80,8 @@ def read_version(text: str | None) -> Version | None:
     """
     if not text:
         return None
+    if _WHOLE.fullmatch(text.strip()):
+        return Version(text.strip())
     match = _DOTTED.search(text)
     if match is None:
         return None
@@ -124,9 +127,19 @@ def newest_release(library: str, *, on: str = AS_OF) -> Release | None:
     return max(known, key=lambda row: read_version(row.version) or Version("0"))
 
 
+@lru_cache(maxsize=64)
+def known_span(library: str) -> tuple[Release, Release] | None:
+    """The lowest and the highest version known of a library; None where none is."""
+    rows = [row for row in releases().get(library, ()) if read_version(row.version) is not None]
+    if not rows:
+        return None
+    rows.sort(key=lambda row: read_version(row.version) or Version("0"))
+    return rows[0], rows[-1]
+
+
 @lru_cache(maxsize=4096)
 def release_date(library: str, version: str) -> str | None:
-    """The day of a version: of the release itself, else of the newest release below it.
+    """The day of a version: of the release itself, else of the newest below it, else the oldest.
 
     A commit hash is looked up among the commits that published runs name. Date-like versions
     (unsloth's ``2025.8.4``) name their own month.
@@ -141,7 +154,8 @@ def release_date(library: str, version: str) -> str | None:
         for row in releases().get(library, ())
         if (numbered := read_version(row.version)) is not None and numbered <= wanted
     ]
-    return max(below)[1] if below else None
+    span = known_span(library)
+    return max(below)[1] if below else span[0].date if span else None
 
 
 def _commit_date(library: str, text: str) -> str | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from tuneplan.errors import InvalidRequest, Mistake
 from tuneplan.language import message
 from tuneplan.spec.answer import Assumption, Basis, Notice
 from tuneplan.spec.data import TokenStatistics
@@ -37,7 +38,28 @@ class Dataset:
 def read_dataset(job: StatedJob) -> Dataset:
     """Read files or a profile, take the stated numbers, or say that nothing is known."""
     data = job.data
-    fraction = data.eval_fraction or 0.0
+    found = _read(job, data.eval_fraction or 0.0)
+    statistics = found.statistics
+    if data.eval_fraction and statistics is not None and not statistics.num_samples:
+        raise InvalidRequest([_nothing_to_train_on(data.eval_fraction, statistics)])
+    return found
+
+
+def _nothing_to_train_on(fraction: float, statistics: TokenStatistics) -> Mistake:
+    return Mistake(
+        message=message(
+            "all_held_out",
+            "all {count:,} samples are held out for evaluation: none is left to train on",
+            count=statistics.num_eval_samples,
+        ),
+        path="data.eval_fraction",
+        value=fraction,
+        how_to_fix=message("less_held_out", "write a smaller share, e.g. eval_fraction: 0.02"),
+    )
+
+
+def _read(job: StatedJob, fraction: float) -> Dataset:
+    data = job.data
     if data.path or data.profile:
         profile = _profile(job)
         return Dataset(

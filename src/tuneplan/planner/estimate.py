@@ -16,6 +16,7 @@ from tuneplan.estimation.uncertainty import Fit, fit_on, memory_ranges
 from tuneplan.frameworks.loading import loading_of
 from tuneplan.language import message
 from tuneplan.planner.dataset import Dataset, read_dataset
+from tuneplan.planner.doubts import doubts
 from tuneplan.planner.evaluating import (
     MemoryAnswer,
     TimeAnswer,
@@ -154,6 +155,7 @@ def estimate_resolved(
     assumptions, notices = list(resolved.assumptions), list(resolved.notices)
     storage = _storage(resolved)
     time = _time(resolved, sources, storage, assumptions, notices)
+    notices += doubts(resolved, memory.host_bytes)
     if resolved.model.vision is not None:
         notices.append(Notice(message=_NO_IMAGES))
     cost = energy = None

@@ -16,6 +16,8 @@ from tuneplan.units import GB, GIB, parse_bytes
 
 _UNITS: Final = MappingProxyType({"gib": GIB, "gb": GB, "mib": 2**20, "mb": 10**6})
 _NUMBER: Final = re.compile(r"^[+-]?(?:\d[\d_,]*)?\.?\d+(?:[eE][+-]?\d+)?$")
+_LARGEST: Final = 1e15  # beyond this a cell is broken, not large
+_LARGEST_WHOLE: Final = 1e10
 _TRUE: Final = frozenset({"yes", "true", "1"})
 _FALSE: Final = frozenset({"no", "false", "0"})
 _KNOWN: Final = frozenset(
@@ -165,7 +167,7 @@ class _Cells:
         self.record = record
         self.faults: list[Fault] = []
 
-    def number(self, column: str, *, least: float = 0.0) -> float | None:
+    def number(self, column: str, *, least: float = 0.0, most: float = _LARGEST) -> float | None:
         text = self.record.text(column)
         if not text:
             return None
@@ -180,10 +182,17 @@ class _Cells:
                 column, text, message("not_positive", "{value!r} has to be above zero", value=text)
             )
             return None
+        if value > most:
+            self._refuse(
+                column,
+                text,
+                message("too_large", "{value!r} is beyond all bounds", value=text[:40]),
+            )
+            return None
         return value
 
     def whole(self, column: str) -> int | None:
-        value = self.number(column)
+        value = self.number(column, most=_LARGEST_WHOLE)
         if value is not None and value != int(value):
             text = self.record.text(column)
             self._refuse(column, text, message("not_whole", "{value!r} is not whole", value=text))

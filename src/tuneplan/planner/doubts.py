@@ -1,0 +1,50 @@
+"""What a configuration asks for that its own machine or data cannot give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tuneplan.language import Message, message
+from tuneplan.planner.resolving import Resolved
+from tuneplan.spec.answer import Estimate, Notice
+from tuneplan.units import format_gib
+
+
+def doubts(resolved: Resolved, host_bytes: Estimate) -> tuple[Notice, ...]:
+    """Warnings of a configuration; ``host_bytes`` is the main memory that one rank needs."""
+    found = (*_step_beyond_data(resolved), *_short_main_memory(resolved, host_bytes))
+    return tuple(Notice(message=text) for text in found)
+
+
+def _step_beyond_data(resolved: Resolved) -> Iterator[Message]:
+    """One optimizer step takes more samples than there are."""
+    statistics = resolved.dataset.statistics
+    if statistics is None or not statistics.num_samples:
+        return
+    micro_batches = resolved.recipe.gradient_accumulation_steps * resolved.parallelism.data
+    count = round(resolved.batch.samples * micro_batches)
+    if count > statistics.num_samples and micro_batches * resolved.batch.sequences > 1:
+        yield message(
+            "step_beyond_data",
+            "an optimizer step takes {count:,} samples, but only {known:,} are trained on: steps "
+            "are counted as if they were full; choose smaller batches or fewer cards",
+            count=count,
+            known=statistics.num_samples,
+        )
+
+
+def _short_main_memory(resolved: Resolved, host_bytes: Estimate) -> Iterator[Message]:
+    """The stated main memory is less than even the low end of what the ranks need."""
+    cluster = resolved.cluster
+    if cluster is None or cluster.host_memory_bytes is None:
+        return
+    needed = host_bytes.low * cluster.accelerators_per_node
+    if needed > cluster.host_memory_bytes:
+        yield message(
+            "short_main_memory",
+            "{have} of main memory are less than the {needed} that {count} process(es) of this "
+            "job need at least",
+            have=format_gib(cluster.host_memory_bytes),
+            needed=format_gib(needed),
+            count=cluster.accelerators_per_node,
+        )
