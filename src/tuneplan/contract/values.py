@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -81,7 +82,7 @@ def _wrong_kind(value: object, wanted: str) -> Refused:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reader:
+class Reader(ABC):
     """Base of the readers.
 
     Attributes:
@@ -92,18 +93,18 @@ class Reader:
     many: bool = False
     auto: bool = False
 
+    @abstractmethod
     def one(self, value: Any) -> Any:
         """Read one value or raise ``Refused``."""
-        raise NotImplementedError
 
+    @abstractmethod
     def schema(self) -> dict[str, Any]:
         """JSON Schema of one value."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def describes(self) -> str:
         """The type in words, for the reference."""
-        raise NotImplementedError
 
     def read(self, value: Any) -> Any:
         """Read a value, ``auto`` or a choice."""
