@@ -41,7 +41,8 @@ def test_a_bar_is_exact_to_an_eighth_and_never_empty_above_zero():
     assert bar(1 / 16, 4) == "▎"
 
 
-def test_a_terminal_gets_its_headings_in_bold(tmp_path):
+def test_a_terminal_gets_its_headings_in_bold(tmp_path, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm-256color")  # a dumb one gets none
     path = tmp_path / "data.jsonl"
     path.write_text('{"text": "one"}\n', encoding="utf-8")
     profile = profile_data([path], tokenizer="approximate")

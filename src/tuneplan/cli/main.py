@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 import click
 
@@ -68,7 +68,7 @@ def run(arguments: Sequence[str]) -> int:
             return _run(arguments, as_json=as_json)
     except BrokenPipeError:
         # The reader has seen enough (`| head`). Python would complain once more at exit.
-        _drop_output()
+        _drop(sys.stdout)
         return ANSWERED
 
 
@@ -82,14 +82,14 @@ def _open_streams() -> bool:
     return was_closed
 
 
-def _drop_output() -> None:
+def _drop(stream: TextIO) -> None:
     """Send what is still to be written nowhere, so that Python is silent when it ends."""
     with suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _nowhere_to_answer(reason: str) -> int:
-    _drop_output()
+    _drop(sys.stdout)
     text = message("no_output", "standard output cannot be written: {reason}", reason=reason)
     return _refuse((Mistake(message=text),), as_json=False, status=USER_INPUT)
 
@@ -121,8 +121,11 @@ def _refuse(mistakes: Sequence[Mistake], *, as_json: bool, status: int) -> int:
     from tuneplan.report.errors import errors_document, errors_text
 
     sys.stdout.flush()
-    with suppress(OSError):  # where stderr is full or closed, the status still tells
+    try:
         click.echo(errors_text(mistakes), err=True)
+        sys.stderr.flush()
+    except OSError:  # where stderr is full or closed, the status still tells
+        _drop(sys.stderr)
     if as_json:
         import json
 
