@@ -470,9 +470,13 @@ class Search:
             if facts not in self._units:
                 self._units[facts] = communication_units(self.model, recipe)
             units = self._units[facts]
+            if not grid.accumulated:
+                grid.accumulated = tuple(
+                    replace(recipe, gradient_accumulation_steps=steps) for steps in (1, 2)
+                )
             one, two = (
-                _exchange_s(units, found, cluster, self.curves[chip_index], accumulation)
-                for accumulation in (1, 2)
+                _exchange_s(units, stepping, layout, cluster, self.curves[chip_index])
+                for stepping in grid.accumulated
             )
             self._communication[key] = (two - one, 2 * one - two)
         return self._communication[key]
@@ -522,6 +526,7 @@ class _Grid:
         step_keys, exchange_keys: Equal where the optimizer, and the exchange, is the same.
         waiting: Share that the slowest rank computes longer.
         mean: The walk of average micro-batches, once it is asked for.
+        accumulated: The recipe with one and with two micro-batches a step, once asked for.
     """
 
     shapes: list[tuple[int, int]]
@@ -537,6 +542,7 @@ class _Grid:
     exchange_keys: list[int]
     waiting: Floats = field(default_factory=lambda: np.empty(0))
     mean: Walked | None = None
+    accumulated: tuple[TrainingRecipe, ...] = ()
 
     @property
     def samples(self) -> Floats:
@@ -575,14 +581,13 @@ def _exchange_key(found: ResolvedRecipe) -> tuple[Any, ...]:
 
 def _exchange_s(
     units: tuple[Unit, ...],
-    found: ResolvedRecipe,
+    recipe: TrainingRecipe,
+    layout: Parallelism,
     cluster: Cluster,
     curves: ChipCurves,
-    accumulation: int,
 ) -> float:
-    recipe = replace(found.recipe, gradient_accumulation_steps=accumulation)
-    seconds = communication_term(units, recipe, found.parallelism, cluster, curves).value
-    offload = offload_term(units, recipe, found.parallelism, cluster)
+    seconds = communication_term(units, recipe, layout, cluster, curves).value
+    offload = offload_term(units, recipe, layout, cluster)
     return seconds + (offload.value if offload is not None else 0.0)
 
 
