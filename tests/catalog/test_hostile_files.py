@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tuneplan.catalog.accelerators import load_accelerators
+from tuneplan.catalog.architectures import build_architecture
 from tuneplan.catalog.model_entries import read_config
 from tuneplan.catalog.model_files import stored_weights
 from tuneplan.catalog.models import load_models
@@ -23,6 +24,16 @@ DEEP = "{key}: " + "[" * 3000 + "]" * 3000
 BOMB = "a0: &a0 [x]\n" + "".join(
     f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 11)
 )
+
+QWEN = {
+    "model_type": "qwen2",
+    "hidden_size": 896,
+    "intermediate_size": 4864,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 14,
+    "num_key_value_heads": 2,
+    "vocab_size": 151_936,
+}
 
 
 def write(path: Path, content: str | bytes) -> Path:
@@ -53,6 +64,29 @@ def test_json_that_is_nested_without_end_is_refused(tmp_path: Path) -> None:
 def test_a_configuration_may_start_with_a_byte_order_mark(tmp_path: Path) -> None:
     config = write(tmp_path / "config.json", b'\xef\xbb\xbf{"model_type": "qwen2"}')
     assert read_config(config) == {"model_type": "qwen2"}
+
+
+def test_a_configuration_beyond_all_bounds_is_not_read_to_its_end(tmp_path: Path) -> None:
+    config = write(tmp_path / "config.json", "")
+    with config.open("r+b") as file:
+        file.truncate(64 * 2**20 + 1)  # sparse: no disk is written
+    with pytest.raises(UnreadableFile, match="larger than 64 MiB"):
+        read_config(config)
+
+
+@pytest.mark.parametrize("size", [-1, 0, "896", 10**30, 1.5])
+def test_a_wrong_size_of_a_configuration_is_one_mistake(size: object) -> None:
+    # num_attention_heads cannot be held against a size that is wrong itself.
+    with pytest.raises(InvalidRequest) as error:
+        build_architecture({**QWEN, "hidden_size": size}, name="x", source="x")
+    assert [mistake.path for mistake in error.value.mistakes] == ["hidden_size"]
+
+
+def test_a_missing_number_of_layers_is_one_mistake() -> None:
+    config = {key: value for key, value in QWEN.items() if key != "num_hidden_layers"}
+    with pytest.raises(InvalidRequest) as error:
+        build_architecture(config, name="x", source="x")
+    assert [mistake.path for mistake in error.value.mistakes] == ["num_hidden_layers"]
 
 
 def header(content: bytes) -> bytes:

@@ -178,3 +178,45 @@ def test_a_number_of_a_measured_run_beyond_all_bounds_is_a_fault_of_its_row(
     rows = (f"{name},gpt2,full,{length}" for name, length in (("a", "9" * 400), ("b", "1e300")))
     runs.write_text("id,model,method,seq_len\n" + "\n".join(rows) + "\n")
     answered(capsys, str(runs), command="validate")
+
+
+@pytest.mark.parametrize("flag", ["--model", "--accelerator", "--method", "--count", "--data"])
+@pytest.mark.parametrize("value", ["", " ", ","])
+def test_a_flag_with_nothing_behind_it_is_no_blank(
+    flag: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (error,) = refused(capsys, *SMALL, flag, value)
+    assert error["message"] == f"nothing stands behind {flag}"
+
+
+@pytest.mark.parametrize("flag", ["--model", "--tokenizer"])
+def test_a_blank_tokenizer_is_not_that_of_the_folder(
+    flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["data", "profile", "rows.jsonl", flag, ""]) == 2
+    assert f"nothing stands behind {flag}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "x" * 4000])
+def test_a_model_name_longer_than_a_file_name_is_unknown(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (error,) = refused(capsys, "--model", name)
+    assert error["code"] == "unknown_model"
+
+
+def test_litgpt_refuses_queries_that_are_scaled_without_a_weight(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    job = ("--model", "Llama-4-Scout-17B-16E", "--method", "qlora", "--framework", "litgpt")
+    (error,) = refused(capsys, *job)
+    assert error["code"] == "litgpt_norms"
+
+
+def test_layers_before_the_first_adapter_that_no_gradient_reaches_are_no_defect(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    # The first layer of this model is a Mamba mixer; torchtune adapts attention alone.
+    job = ("--model", "Nemotron-3-Ultra-550B-A55B", "--method", "lora", "--framework", "torchtune")
+    kept = (*job, "--set", "training.gradient_checkpointing=false")
+    answered(capsys, *kept, "--set", "training.max_length=128")

@@ -110,3 +110,18 @@ def test_a_complete_file_with_other_words_than_yes_and_no_names_every_line(tmp_p
         (2, "maybe"),
         (4, "1"),
     ]
+
+
+def test_a_file_beyond_all_bounds_is_not_read_to_its_end(tmp_path):
+    path = written(tmp_path, "")
+    with path.open("r+b") as file:
+        file.truncate(64 * 2**20 + 1)  # sparse: no disk is written
+    with pytest.raises(UnreadableFile, match="larger than 64 MiB"):
+        read_records(path)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_every_kind_of_line_end_ends_a_row(tmp_path, end):
+    path = tmp_path / "runs.csv"
+    path.write_bytes(f"id,model{end}a-1,m{end}a-2,n{end}".encode())
+    assert [(r.line, r.text("model")) for r in read_records(path)] == [(2, "m"), (3, "n")]

@@ -239,7 +239,10 @@ def _from_hub(hub_id: str) -> ResolvedModel:
 
 def _is_path(text: str, path: Path) -> bool:
     looks_like_one = text.startswith((".", "~", "/")) or text.endswith(".json")
-    return looks_like_one or (path.is_dir() and (path / "config.json").is_file())
+    try:
+        return looks_like_one or (path.is_dir() and (path / "config.json").is_file())
+    except OSError:  # longer than a file name may be
+        return False
 
 
 def _is_bundled(entry: ModelEntry) -> bool:

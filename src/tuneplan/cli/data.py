@@ -6,7 +6,7 @@ import click
 
 from tuneplan.cli.answering import today
 from tuneplan.cli.commands import SpokenCommand
-from tuneplan.cli.options import answer_options
+from tuneplan.cli.options import answer_options, refuse_blank
 from tuneplan.cli.output import page, print_json, print_text, progress_bar, writing
 
 
@@ -56,6 +56,8 @@ def profile(
     from tuneplan.planner.profile_data import profile_answer, profile_data
     from tuneplan.report.profile import render_profile
 
+    refuse_blank("--model", model)
+    refuse_blank("--tokenizer", tokenizer)
     with progress_bar() as progress:
         found = profile_data(
             files,

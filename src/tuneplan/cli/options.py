@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from tuneplan.language import LANGUAGES
+from tuneplan.language import LANGUAGES, message
 
 if TYPE_CHECKING:
     from tuneplan.spec.stated import StatedJob
@@ -53,6 +53,8 @@ def job_options(function: Command) -> Command:
         names = {key: flag.lstrip("-").replace("-", "_") for flag, key, _ in _FLAGS}
         flags = {key: values.pop(name) for key, name in names.items()}
         source, settings = values.pop("job"), values.pop("settings")
+        for flag, key, _ in _FLAGS:
+            refuse_blank(flag, flags[key])
         overrides = {key: _plain(value) for key, value in flags.items() if value not in (None, ())}
         request = JobRequest(source=source, overrides=overrides, settings=settings)
         return function(*positional, job=request, **values)
@@ -67,6 +69,14 @@ def job_options(function: Command) -> Command:
     for flag, _, text in reversed(_FLAGS):
         wrapped = click.option(flag, multiple=flag in _SEVERAL, help=text)(wrapped)
     return click.argument("job", required=False, metavar="[JOB]")(wrapped)  # type: ignore[no-any-return]
+
+
+def refuse_blank(flag: str, value: str | tuple[str, ...] | None) -> None:
+    """A flag with nothing behind it is a shell variable that is not set, not a wish."""
+    for text in (value,) if isinstance(value, str) else value or ():
+        if not text.strip(" ,"):
+            told = message("blank_flag", "nothing stands behind {flag}", flag=flag)
+            raise click.BadParameter(str(told))
 
 
 def _plain(value: str | tuple[str, ...]) -> Any:

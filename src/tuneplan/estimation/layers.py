@@ -168,7 +168,8 @@ def profile_layer(
     tape.key_values.clear()
     meter.mark()
     key_values = with_key_values - meter.current
-    if not wants_gradient:
+    if not wants_gradient or not (checkpointed or outputs[0].node):
+        # Nothing in it is trained and no gradient goes through it: autograd makes no graph.
         return LayerProfile(
             forward_peak=forward_peak,
             kept=0.0,

@@ -46,6 +46,11 @@ def projections(walk: Walk, x: Tensor, mixer: Attention) -> tuple[Tensor, Tensor
     del out
     if mixer.query_key_norm:
         norms = [weight for weight in mixer.weights if weight.kind is WeightKind.NORM]
+        if not norms:
+            text = message(
+                "litgpt_norms", "LitGPT has no layer for queries that are scaled without a weight"
+            )
+            raise NotSupported(text)
         q, k = norm(walk, q, norms[0]), norm(walk, k, norms[-1])
     if mixer.num_key_value_heads < mixer.num_attention_heads:
         q = expand_heads(walk, q, mixer, mixer.head_dim, "queries")

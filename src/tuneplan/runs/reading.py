@@ -20,6 +20,7 @@ from tuneplan.errors import InvalidRequest, Mistake, UnreadableFile
 from tuneplan.language import Message, message
 
 REQUIRED_COLUMN: Final = "model"
+_LARGEST_BYTES: Final = 64 * 2**20
 _BLANK: Final = frozenset({"", "-", "--", "unknown", "n/a", "na", "none stated", "not stated", "?"})
 
 
@@ -176,13 +177,17 @@ def _cells(header: Sequence[str], cells: Sequence[str]) -> dict[str, str]:
 
 def _text(path: Path) -> str:
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        with path.open("rb") as file:
+            content = file.read(_LARGEST_BYTES + 1)  # a device file would have no end
+        if len(content) > _LARGEST_BYTES:
+            raise _unreadable(path, message("file_too_large", "the file is larger than 64 MiB"))
+        text = content.decode("utf-8-sig")
     except FileNotFoundError:
         raise _unreadable(path, message("file_absent", "the file does not exist")) from None
     except IsADirectoryError:
         raise _unreadable(path, message("file_is_folder", "this is a folder, not a file")) from None
     except UnicodeDecodeError as error:
-        line = path.read_bytes()[: error.start].count(b"\n") + 1
+        line = content[: error.start].count(b"\n") + 1
         raise _unreadable(
             path, message("not_utf8", "the file is not UTF-8 text"), line=line
         ) from None

@@ -133,8 +133,9 @@ class Fields:
         self.config = {**outer, **self.config}
 
     def must_divide(self, divisor_name: str, divisor: int, name: str, value: int) -> None:
-        """Notes a mistake unless ``divisor`` divides ``value``."""
-        if value % divisor:
+        """Notes a mistake unless ``divisor`` divides ``value``, or one of them is wrong already."""
+        wrong = {mistake.path for mistake in self.mistakes}
+        if value % divisor and wrong.isdisjoint({self._path(divisor_name), self._path(name)}):
             self.note(
                 message(
                     "does_not_divide",
@@ -169,8 +170,10 @@ class Fields:
         self._wrong(name, value, kind=kind)
 
     def note(self, text: Message, *, name: str, value: Any = None) -> None:
-        """Adds a mistake about the field ``name``."""
-        self.mistakes.append(Mistake(message=text, path=self._path(name), value=value))
+        """Adds a mistake about the field ``name``, once however often the field is asked for."""
+        path = self._path(name)
+        if all((one.path, str(one.message)) != (path, str(text)) for one in self.mistakes):
+            self.mistakes.append(Mistake(message=text, path=path, value=value))
 
     def raise_mistakes(self) -> None:
         """Raises InvalidRequest with all mistakes, if there are any."""
