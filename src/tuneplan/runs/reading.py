@@ -187,7 +187,7 @@ def _text(path: Path) -> str:
     except IsADirectoryError:
         raise _unreadable(path, message("file_is_folder", "this is a folder, not a file")) from None
     except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
+        line = error.object[: error.start].count(b"\n") + 1
         raise _unreadable(
             path, message("not_utf8", "the file is not UTF-8 text"), line=line
         ) from None
