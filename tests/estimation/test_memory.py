@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from settings import FP32_ADAMW, LLAMA_3_8B, MISTRAL_7B, MIXTRAL, PURE_BF16_ADAMW, adapter, recipe
+from tuneplan.catalog.architectures.parts import with_fp32_scales
 from tuneplan.estimation.breakdown import memory_terms, peak_phase
 from tuneplan.estimation.memory import Phase, count_memory
 from tuneplan.estimation.parameters import resolve_target_modules
@@ -197,3 +198,53 @@ def test_accumulated_gradients_are_whole_until_the_last_micro_batch():
     whole = 2 * MISTRAL_7B.total_parameters
     assert float(count.at_phase[Phase.FORWARD]["gradients"]) == whole
     assert float(count.at_phase[Phase.OPTIMIZER_STEP]["gradients"]) == whole / 2
+
+
+def kept_bytes(model, settings, *, length=1024):
+    count = count_memory(model, settings, ONE_CARD, sequences=1, length=length)
+    return float(count.at_phase[Phase.LOSS]["kept_activations"])
+
+
+def test_a_soft_cap_keeps_one_half_copy_of_the_logits_until_their_backward():
+    """tanh keeps its result: 1024 tokens x vocabulary x 2 bytes more in the loss backward."""
+    capped = replace(LLAMA_3_8B, logit_softcap=True)
+    settings = recipe(method=Method.LORA, adapter=adapter())
+    plain, more = (
+        float(
+            count_memory(model, settings, ONE_CARD, sequences=1, length=1024).by_phase[
+                Phase.BACKWARD
+            ]
+        )
+        for model in (LLAMA_3_8B, capped)
+    )
+    assert more - plain >= 1024 * LLAMA_3_8B.vocab_size * 2
+
+
+def test_beside_a_frozen_embedding_the_first_norm_keeps_nothing_without_checkpointing():
+    """Two layers instead of one add more than the first alone: its fp32 norm input is not kept."""
+    settings = recipe(
+        method=Method.LORA,
+        adapter=adapter(),
+        gradient_checkpointing=Checkpointing.NONE,
+    )
+    one, two, three = (kept_bytes(with_layers(LLAMA_3_8B, count), settings) for count in (1, 2, 3))
+    assert two - one == three - two
+    assert two - one - one == pytest.approx(1024 * LLAMA_3_8B.hidden_size * 4)
+
+
+def test_a_norm_that_applies_its_weight_in_fp32_keeps_its_normalised_input_in_fp32():
+    """Trained: 2 more bytes for each element of each of the two norms of a layer."""
+    settings = recipe(
+        method=Method.FULL,
+        optimizer=PURE_BF16_ADAMW,
+        gradient_checkpointing=Checkpointing.NONE,
+    )
+    model = with_layers(LLAMA_3_8B, 1)
+    wide = with_fp32_scales(model)
+    extra = kept_bytes(wide, settings) - kept_bytes(model, settings)
+    assert extra == 2 * 2 * 1024 * model.hidden_size
+
+
+def with_layers(model, count):
+    (group,) = model.groups
+    return replace(model, groups=(replace(group, count=count, positions=tuple(range(count))),))

@@ -243,6 +243,36 @@ def _fused(walk: Walk, qkv: list[Tensor], mixer: Attention) -> Tensor:
     return tape.link(out, (q, k, v), (q, k, v, out, sums), backward)
 
 
+def _scores(
+    walk: Walk, mixer: Attention, scores: Number, dtype: DType
+) -> tuple[Tensor, list[Tensor]]:
+    """Product, scale, soft cap, mask and sinks; the last of them and what autograd keeps.
+
+    Source: transformers ``models/gemma2`` and ``models/gpt_oss`` ``eager_attention_forward``.
+    """
+    tape, kept = walk.tape, []
+    raw = tape.tensor(scores, dtype, "attention scores")
+    last = tape.tensor(scores, dtype, "attention scores, scaled")
+    del raw
+    if mixer.softcap:
+        divided = tape.tensor(scores, dtype, "attention scores, divided")
+        del last
+        tangent = tape.tensor(scores, dtype, "attention scores, tangent")
+        del divided
+        last = tape.tensor(scores, dtype, "attention scores, capped")
+        if tape.grad:
+            kept.append(tangent)
+        del tangent
+    masked = tape.tensor(scores, dtype, "attention scores, masked")
+    del last
+    if mixer.sinks:
+        joined = tape.tensor(scores, dtype, "attention scores with sinks")
+        shifted = tape.tensor(scores, dtype, "attention scores with sinks, shifted")
+        del joined
+        return shifted, kept
+    return masked, kept
+
+
 def _eager(walk: Walk, qkv: list[Tensor], mixer: Attention) -> Tensor:
     """Scores in memory: product, scale, mask, fp32 softmax, cast, product.
 
@@ -258,20 +288,17 @@ def _eager(walk: Walk, qkv: list[Tensor], mixer: Attention) -> Tensor:
     scores = walk.sequences * mixer.num_attention_heads * walk.length * walk.length
     sizes = (q.elements, k.elements, v.elements)
     output = walk.tokens * mixer.num_attention_heads * mixer.v_head_dim
-    wide = recipe.attention is AttentionKernel.EAGER
+    # With a sink per head (gpt-oss) the softmax stays in the compute dtype.
+    wide = recipe.attention is AttentionKernel.EAGER and not mixer.sinks
     if tape.grad:
         tape.saves()
-    raw = tape.tensor(scores, dtype, "attention scores")
-    scaled = tape.tensor(scores, dtype, "attention scores, scaled")
-    del raw
-    masked = tape.tensor(scores, dtype, "attention scores, masked")
-    del scaled
+    masked, kept = _scores(walk, mixer, scores, dtype)
     upcast = None
     if dtype is DType.BFLOAT16 and wide:
         upcast = tape.tensor(scores, _FP32, "attention scores as float32")
     chance = tape.tensor(scores, _FP32 if wide else dtype, "attention probabilities")
     del upcast
-    kept = [q, k, chance]
+    kept += [q, k, chance]
     if chance.dtype is not dtype:
         narrow = tape.tensor(scores, dtype, f"attention probabilities as {dtype}")
         del chance

@@ -71,85 +71,118 @@ def experts(walk: Walk, x: Tensor, block: MixtureOfExperts) -> Tensor:
     the stacked weights are in ``expert_adapters``.
     Source: transformers 5.0-5.24 ``integrations/moe.py grouped_mm_experts_forward``.
     """
-    tape, recipe = walk.tape, walk.recipe
-    tokens, elements, dtype = walk.tokens, x.elements, x.dtype
-    width = block.latent_size or elements / tokens
-    rows = tokens * block.num_experts_per_tok
+    tape = walk.tape
+    elements, dtype = x.elements, x.dtype
+    width = block.latent_size or elements / walk.tokens
+    rows = walk.tokens * block.num_experts_per_tok
     stacked = [weight for weight in block.weights if weight.kind is WeightKind.EXPERTS]
-    roles = [(weight, role_of(weight, recipe, walk.place)) for weight in stacked]
-    trained = any(role.trained or role.adapted for _, role in roles)
-    inner = block.intermediate_size
-    parts = 2 if block.gated else 1
     shared = feed_forward(walk, x, block.shared) if block.shared is not None else None
-    updates, merged = merged_weights(walk, roles)
-    if tape.grad:
-        tape.saves()
-    scores = tape.tensor(tokens * block.num_experts, _FP32, "router probabilities")
-    tape.matmul("router", tokens, block.num_experts, width, dtype)
-    tape.elementwise("routing", 6 * scores.size + 4 * rows, launches=12.0)
-    gathered = tape.tensor(rows * width, dtype, "tokens gathered by expert")
-    both = tape.tensor(rows * parts * inner, dtype, "experts' gate and up output")
-    _grouped(walk, "experts up", rows, parts * inner, width, block)
-    kept = [scores, both]
-    if trained:
-        kept.append(gathered)
-    del gathered
-    active = tape.tensor(rows * inner, dtype, "experts' activation")
-    kept.append(active)
-    tape.elementwise("experts' activation", (3 + parts) * active.size, launches=2.0)
+    scores = _route(walk, x, block, width)
+    hidden = _reordered(walk, x, rows * width, "tokens gathered by expert")
+    hidden = _grouped(walk, hidden, stacked[:-1], block, "experts' gate and up output")
     if block.gated:
-        product = tape.tensor(rows * inner, dtype, "experts' gated activation")
-        if trained:
-            kept.append(product)
+        gate, up = split(walk, hidden, [block.intermediate_size] * 2, rows=rows)
+        del hidden
+        gate = activation(walk, gate, block.activation)
+        hidden = multiply(walk, gate, up, "experts' gated activation")
+        del gate, up
     else:
-        product = active
-    del active, both
-    down = tape.tensor(rows * width, dtype, "experts' output")
-    _grouped(walk, "experts down", rows, width, inner, block)
-    kept.append(down)
-    del product
-    weighted = tape.tensor(rows * width, dtype, "experts' output, weighted")
-    del down
-    out = tape.tensor(elements, dtype, "experts' output, summed")
-    tape.elementwise("combine", 4 * weighted.size + 2 * out.size, launches=6.0)
-    del weighted, scores, updates
-    kept += merged
-    del merged
+        hidden = activation(walk, hidden, block.activation)
+    hidden = _grouped(walk, hidden, stacked[-1:], block, "experts' output")
+    hidden = _weighted(walk, hidden, scores)
+    del scores
+    hidden = _reordered(walk, hidden, rows * width, "experts' output, in order")
+    routed = tape.tensor(elements, dtype, "experts' output, summed")
+    tape.elementwise("combine", hidden.size + routed.size, launches=2.0)
 
     def backward(grad: Tensor) -> tuple[Tensor]:
-        spread = tape.tensor(rows * width, dtype, "gradient of experts' output")
-        product = tape.tensor(rows * width, dtype, "gradient of routing weights")
-        del grad, product
-        hidden = tape.tensor(rows * inner, dtype, "gradient of experts' activation")
-        _grouped(walk, "experts down", rows, inner, width, block)
-        if trained:
-            _grouped(walk, "experts down weight", inner, width, rows, block)
-        del spread
-        both = tape.tensor(rows * parts * inner, dtype, "gradient of experts' gate and up")
-        temporary = tape.tensor(rows * inner, dtype, "gradient of experts' gate")
-        del temporary, hidden
-        gathered = tape.tensor(rows * width, dtype, "gradient of gathered tokens")
-        _grouped(walk, "experts up", rows, width, parts * inner, block)
-        if trained:
-            _grouped(walk, "experts up weight", width, parts * inner, rows, block)
-            stacked_gradients(walk, roles)
-        del both
-        result = tape.tensor(elements, dtype, "gradient of experts' input")
-        tape.elementwise(
-            "experts backward",
-            6 * gathered.size + 8 * rows * inner * dtype.num_bytes,
-            launches=20.0,
-        )
-        return (result,)
+        return (Tensor(grad.storage, rows * width, dtype),)  # an expanded view
 
-    routed = tape.link(out, (x,), kept, backward, trains=trained)
-    del x, kept, out
+    routed = tape.link(routed, (hidden,), (), backward)
+    del x, hidden
     if shared is None:
         return routed
     return add(walk, routed, shared, "experts and shared expert")
 
 
+def _route(walk: Walk, x: Tensor, block: MixtureOfExperts, width: Number) -> Tensor:
+    """Router logits, their softmax in fp32, the chosen experts: small beside the rows."""
+    tape, tokens, elements, dtype = walk.tape, walk.tokens, x.elements, x.dtype
+    if tape.grad:
+        tape.saves()
+    scores = tape.tensor(tokens * block.num_experts, _FP32, "router probabilities")
+    tape.matmul("router", tokens, block.num_experts, width, dtype)
+    rows = tokens * block.num_experts_per_tok
+    tape.elementwise("routing", 6 * scores.size + 4 * rows, launches=12.0)
+
+    def backward(grad: Tensor) -> tuple[Tensor]:
+        del grad
+        return (tape.tensor(elements, dtype, "gradient of router input"),)
+
+    return tape.link(scores, (x,), (x, scores), backward)
+
+
+def _reordered(walk: Walk, x: Tensor, elements: Number, name: str) -> Tensor:
+    """``x[index]``: keeps the index; backward adds into zeros."""
+    tape, before, dtype = walk.tape, x.elements, x.dtype
+    out = tape.tensor(elements, dtype, name)
+    tape.elementwise("gather", 2 * out.size)
+
+    def backward(grad: Tensor) -> tuple[Tensor]:
+        tape.elementwise("scatter", 3 * grad.size, launches=2.0)
+        return (tape.tensor(before, dtype, f"gradient before {name}"),)
+
+    return tape.link(out, (x,), (), backward)
+
+
+def _weighted(walk: Walk, x: Tensor, scores: Tensor) -> Tensor:
+    """Each row times the weight of its expert: keeps the rows for the router's gradient."""
+    tape, elements, dtype, number = walk.tape, x.elements, x.dtype, scores.elements
+    out = tape.tensor(elements, dtype, "experts' output, weighted")
+    tape.elementwise("weigh", 2 * out.size)
+
+    def backward(grad: Tensor) -> tuple[Tensor, Tensor]:
+        result = tape.tensor(elements, dtype, "gradient of experts' output")
+        product = tape.tensor(elements, dtype, "gradient of routing weights")
+        tape.elementwise("weigh", 6 * result.size, launches=3.0)
+        del product, grad
+        return result, tape.tensor(number, _FP32, "gradient of router probabilities")
+
+    return tape.link(out, (x, scores), (x, scores), backward)
+
+
 def _grouped(
+    walk: Walk, x: Tensor, weights: list[Weight], block: MixtureOfExperts, name: str
+) -> Tensor:
+    """One grouped product over all experts; keeps its input where they are trained."""
+    tape, recipe = walk.tape, walk.recipe
+    roles = [(weight, role_of(weight, recipe, walk.place)) for weight in weights]
+    trained = any(role.trained or role.adapted for _, role in roles)
+    updates, merged = merged_weights(walk, roles)
+    taken, given = weights[0].in_features, sum(weight.out_features for weight in weights)
+    elements, dtype = x.elements, x.dtype
+    rows = elements / taken
+    if tape.grad and (trained or x.node is not None):
+        tape.saves()
+    out = tape.tensor(rows * given, dtype, name)
+    del updates
+    _multiply_groups(walk, name, rows, given, taken, block)
+
+    def backward(grad: Tensor) -> tuple[Tensor]:
+        result = tape.tensor(elements, dtype, f"gradient before {name}")
+        _multiply_groups(walk, name, rows, taken, given, block)
+        if trained:
+            _multiply_groups(walk, f"{name} weight", given, taken, rows, block)
+            stacked_gradients(walk, roles)
+        del grad
+        return (result,)
+
+    kept = [x, *merged] if trained else []
+    del merged
+    return tape.link(out, (x,), kept, backward, trains=trained)
+
+
+def _multiply_groups(
     walk: Walk, name: str, m: Number, n: Number, k: Number, block: MixtureOfExperts
 ) -> None:
     walk.tape.matmul(

@@ -131,6 +131,7 @@ def profile_layer(
     place: Place = Place.LAYER,
     record: bool = False,
     wants_gradient: bool = True,
+    input_wants_gradient: bool = True,
     accumulating: bool = False,
 ) -> LayerProfile:
     """Walk one layer forward and backward under the recipe's checkpointing.
@@ -138,7 +139,8 @@ def profile_layer(
     The product of ``sequences`` and ``length`` is the micro-batch's tokens; arrays of one shape
     count many micro-batches at once. ``record`` also says what is alive at the peaks (slower);
     with ``accumulating`` weight gradients exist already and new ones are added to them;
-    ``wants_gradient`` is False where nothing before or in this layer is trained.
+    ``wants_gradient`` is False where nothing before or in this layer is trained,
+    ``input_wants_gradient`` where nothing before it is.
     """
     tokens = sequences * length
     elements = tokens * hidden_size
@@ -148,7 +150,7 @@ def profile_layer(
         return Walk(tape, recipe, tokens, sequences, length, place)
 
     def start(tape: Tape) -> Tensor:
-        if wants_gradient:
+        if wants_gradient and input_wants_gradient:
             return tape.leaf(elements, recipe.hidden_dtype, "layer input")
         return tape.tensor(elements, recipe.hidden_dtype, "layer input")
 

@@ -14,7 +14,7 @@ from tuneplan.estimation.layers import alive_at_peak
 from tuneplan.estimation.linears import linear
 from tuneplan.estimation.modules import Walk, cast, scale
 from tuneplan.estimation.operations import Number, Operation, OperationKind, Stage
-from tuneplan.estimation.pointwise import norm
+from tuneplan.estimation.pointwise import activation, norm
 from tuneplan.estimation.recording import Recording, record_head
 from tuneplan.estimation.roles import Place, role_of
 from tuneplan.estimation.shadow import Meter, Storage, Tape, Tensor
@@ -194,6 +194,11 @@ def _upcast_logits(
     del x
     if model.logit_scale:
         logits = scale(walk, logits, "logits", OperationKind.LOSS)
+    if model.logit_softcap:
+        # transformers models/gemma2/modeling_gemma2.py: divide, tanh, multiply
+        logits = scale(walk, logits, "logits", OperationKind.LOSS)
+        logits = activation(walk, logits, "tanh")
+        logits = scale(walk, logits, "logits, capped", OperationKind.LOSS)
     held.append(_plain(logits))
     named: list[Storage] = []
     if settings.upcast_logits:

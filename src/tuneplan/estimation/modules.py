@@ -57,9 +57,15 @@ def share(tensor: Tensor) -> Tensor:
     return Tensor(tensor.storage, tensor.elements, tensor.dtype, tensor.node)
 
 
-def split(walk: Walk, fused: Tensor, sizes: Sequence[int]) -> list[Tensor]:
-    """Views of one tensor along its features; backward joins their gradients in a new tensor."""
+def split(
+    walk: Walk, fused: Tensor, sizes: Sequence[int], rows: Number | None = None
+) -> list[Tensor]:
+    """Views of one tensor along its features; backward joins their gradients in a new tensor.
+
+    The tensor has one row a token unless ``rows`` says otherwise.
+    """
     tape, elements, dtype = walk.tape, fused.elements, fused.dtype
+    rows = walk.tokens if rows is None else rows
     held: list[Tensor] = []
 
     def backward(grad: Tensor) -> tuple[Tensor | None]:
@@ -73,7 +79,7 @@ def split(walk: Walk, fused: Tensor, sizes: Sequence[int]) -> list[Tensor]:
         return (joined,)
 
     return [
-        tape.link(Tensor(fused.storage, walk.tokens * size, dtype), (fused,), (), backward)
+        tape.link(Tensor(fused.storage, rows * size, dtype), (fused,), (), backward)
         for size in sizes
     ]
 

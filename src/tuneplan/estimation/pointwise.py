@@ -39,9 +39,10 @@ def _rms_norm(walk: Walk, x: Tensor, weight: Weight) -> Tensor:
     """Hugging Face's RMSNorm: the input in fp32, its square, the product, a cast, the weight.
 
     Keeps the fp32 input (a copy unless it is fp32 already) and, where the norm's weight is trained,
-    the normalised tensor too.
-    Source: transformers ``models/llama/modeling_llama.py LlamaRMSNorm`` (4.31 to 5.24); the same
-    steps in LitGPT ``rmsnorm.py`` and torchtune ``modules/rms_norm.py``.
+    the normalised tensor too: in fp32 where the weight is applied before the cast back.
+    Source: transformers ``models/llama/modeling_llama.py LlamaRMSNorm`` (4.31 to 5.24), the same
+    steps in LitGPT ``rmsnorm.py`` and torchtune ``modules/rms_norm.py``; with the weight in fp32
+    ``models/gemma GemmaRMSNorm`` and ``models/olmo2 Olmo2RMSNorm``.
     """
     tape, n, source = walk.tape, x.elements, x.dtype
     trained = role_of(weight, walk.recipe, walk.place).trained
@@ -53,15 +54,20 @@ def _rms_norm(walk: Walk, x: Tensor, weight: Weight) -> Tensor:
     square = tape.tensor(n, _FP32, f"{name} square")
     del square
     normal = tape.tensor(n, _FP32, f"{name} normalised")
-    if source is not _FP32:
+    if source is not _FP32 and not weight.fp32_scale:
         half = tape.tensor(n, source, f"{name} normalised as {source}")
         del normal
         normal = half
         del half
     if tape.grad and trained:
         tape.saves()
-    out_dtype = promote(source, weight_dtype)
-    out = tape.tensor(n, out_dtype, f"{name} output")
+    out_dtype = source if weight.fp32_scale else promote(source, weight_dtype)
+    if weight.fp32_scale and source is not _FP32:
+        product = tape.tensor(n, _FP32, f"{name} output as float32")
+        out = tape.tensor(n, out_dtype, f"{name} output")
+        del product
+    else:
+        out = tape.tensor(n, out_dtype, f"{name} output")
     b, o = source.num_bytes, out_dtype.num_bytes
     casts = 0 if source is _FP32 else 2 * (4 + b)
     # square 8, mean 4, times its inverse root 8, times the weight
@@ -75,14 +81,17 @@ def _rms_norm(walk: Walk, x: Tensor, weight: Weight) -> Tensor:
     )
 
     def backward(grad: Tensor) -> tuple[Tensor]:
+        if weight.fp32_scale and source is not _FP32:
+            grad = tape.tensor(n, _FP32, f"gradient of {name} output as float32")
         if trained:
-            product = tape.tensor(n, out_dtype, f"{name} weight gradient product")
+            product = tape.tensor(n, grad.dtype, f"{name} weight gradient product")
             tape.weight_gradient(float(weight.num_parameters), weight_dtype, name)
             del product
             tape.elementwise("norm weight gradient", n * (2 * o + b + o), launches=2.0)
-        scaled = tape.tensor(n, source, f"gradient of {name} normalised")
+        inner = _FP32 if weight.fp32_scale else source
+        scaled = tape.tensor(n, inner, f"gradient of {name} normalised")
         del grad
-        if source is not _FP32:
+        if inner is not _FP32:
             wider = tape.tensor(n, _FP32, f"gradient of {name} as float32")
             del scaled
             scaled = wider
@@ -248,36 +257,87 @@ def _in_place(walk: Walk, x: Tensor, name: str) -> Tensor:
     return tape.link(out, (x,), (), backward)
 
 
-def activation(walk: Walk, x: Tensor, name: str) -> Tensor:
-    """An activation function: one kernel that keeps its input, or GPT-2's five-step GELU.
+_KEEPS_OUTPUT = frozenset({"relu", "sigmoid", "tanh"})
 
-    Source: transformers ``activations.py`` (``NewGELUActivation`` for ``gelu_new``); other model
-    code calls ``F.gelu``.
+
+def activation(walk: Walk, x: Tensor, name: str) -> Tensor:
+    """An activation function: one kernel that keeps its input or its output, or GPT-2's GELU.
+
+    Source: PyTorch ``derivatives.yaml`` (``relu``, ``sigmoid``, ``tanh``: result; ``gelu``,
+    ``silu``: self); transformers ``activations.py`` (``NewGELUActivation`` for ``gelu_new``; other
+    model code calls ``F.gelu``).
     """
+    if name == "gelu_new" and walk.recipe.kernels.model_code == Kernels().model_code:
+        return _gelu_new(walk, x)
     tape, n, dtype = walk.tape, x.elements, x.dtype
     if tape.grad and x.node is not None:
         tape.saves()
-    stepwise = name == "gelu_new" and walk.recipe.kernels.model_code == Kernels().model_code
-    kept = [x]
-    if stepwise:
-        kept += [tape.tensor(n, dtype, f"{name} intermediate") for _ in range(3)]
-        passing = tape.tensor(n, dtype, f"{name} intermediate")
-        del passing
     out = tape.tensor(n, dtype, f"{name} output")
-    tape.elementwise("activation", (14 if stepwise else 2) * x.size, launches=7 if stepwise else 1)
+    tape.elementwise("activation", 2 * x.size)
 
     def backward(grad: Tensor) -> tuple[Tensor]:
-        temporaries = [
-            tape.tensor(n, dtype, f"gradient of {name}") for _ in range(3 if stepwise else 0)
-        ]
         result = tape.tensor(n, dtype, f"gradient of {name} input")
-        tape.elementwise(
-            "activation", (20 if stepwise else 3) * grad.size, launches=10 if stepwise else 1
-        )
-        del temporaries
+        tape.elementwise("activation", 3 * grad.size)
         return (result,)
 
-    return tape.link(out, (x,), kept, backward)
+    return tape.link(out, (x,), (out if name in _KEEPS_OUTPUT else x,), backward)
+
+
+def _gelu_new(walk: Walk, x: Tensor) -> Tensor:
+    """``0.5 * x * (1 + tanh(c * (x + 0.044715 * x**3)))``, operation by operation.
+
+    Autocast runs the power in fp32, which carries on to the result. Kept: the power's input (a
+    copy where it was cast), half of x, the tangent and one plus it.
+    Source: transformers ``activations.py NewGELUActivation``; PyTorch ``autocast_mode.h`` (pow).
+    """
+    tape, n, dtype = walk.tape, x.elements, x.dtype
+    inner = _FP32 if walk.recipe.autocast else dtype
+    if tape.grad and x.node is not None:
+        tape.saves()
+    kept: list[Tensor] = []
+    keeps = tape.grad and x.node is not None
+    half = tape.tensor(n, dtype, "gelu_new, half of input")
+    wide = x if inner is dtype else tape.tensor(n, inner, f"gelu_new input as {inner}")
+    power = tape.tensor(n, inner, "gelu_new power")
+    if keeps:
+        kept.append(wide)
+    del wide
+    scaled = tape.tensor(n, inner, "gelu_new power, scaled")
+    del power
+    added = tape.tensor(n, inner, "gelu_new sum")
+    del scaled
+    scaled = tape.tensor(n, inner, "gelu_new sum, scaled")
+    del added
+    tangent = tape.tensor(n, inner, "gelu_new tangent")
+    del scaled
+    one = tape.tensor(n, inner, "gelu_new tangent plus one")
+    if keeps:
+        kept.append(tangent)
+    del tangent
+    out = tape.tensor(n, inner, "gelu_new output")
+    tape.elementwise("activation", n * (6 * dtype.num_bytes + 11 * inner.num_bytes), launches=9)
+
+    def backward(grad: Tensor) -> tuple[Tensor]:
+        left = tape.tensor(n, dtype, "gradient of gelu_new, half of input")
+        right = tape.tensor(n, inner, "gradient of gelu_new tangent plus one")
+        del grad
+        slope = tape.tensor(n, inner, "gradient of gelu_new sum, scaled")
+        del right
+        total = tape.tensor(n, inner, "gradient of gelu_new sum")
+        del slope
+        scaled = tape.tensor(n, inner, "gradient of gelu_new power")
+        temporary = tape.tensor(n, inner, "gelu_new power, derived")
+        cubed = tape.tensor(n, inner, "gradient of gelu_new input")
+        del scaled, temporary
+        direct = total if inner is dtype else tape.tensor(n, dtype, "gradient of gelu_new input")
+        result = tape.tensor(n, dtype, "gradient of gelu_new input")
+        tape.elementwise(
+            "activation", n * (8 * dtype.num_bytes + 16 * inner.num_bytes), launches=12
+        )
+        del total, cubed, direct, left
+        return (result,)
+
+    return tape.link(out, (x,), [*kept, half, one], backward)
 
 
 def multiply(walk: Walk, x: Tensor, y: Tensor, name: str) -> Tensor:

@@ -9,11 +9,11 @@ from tuneplan.estimation.layers import LayerProfile, profile_layer
 from tuneplan.estimation.losses import HeadProfile, profile_head
 from tuneplan.estimation.operations import Number, Operation
 from tuneplan.estimation.persistent import num_trained_layers
-from tuneplan.estimation.roles import Place, with_expert_targets
+from tuneplan.estimation.roles import Place, role_of, with_expert_targets
 from tuneplan.estimation.sharding import seen_by_layers
 from tuneplan.spec.architecture import LayerGroup, ModelArchitecture
 from tuneplan.spec.parallelism import Parallelism
-from tuneplan.spec.recipe import Method, TrainingRecipe
+from tuneplan.spec.recipe import Checkpointing, Method, TrainingRecipe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ def walk_model(
     accumulating = recipe.gradient_accumulation_steps > 1 and not recipe.optimizer.in_backward
     groups = []
     for group in model.groups:
-        for part, place, wants in _parts(model, recipe, group):
+        for part, place, wants, from_outside in _parts(model, recipe, group):
             profile = profile_layer(
                 part.layer,
                 seen,
@@ -76,6 +76,7 @@ def walk_model(
                 place=place,
                 record=record,
                 wants_gradient=wants,
+                input_wants_gradient=from_outside,
                 accumulating=accumulating,
             )
             groups.append((part, profile))
@@ -95,14 +96,55 @@ def walk_model(
 
 def _parts(
     model: ModelArchitecture, recipe: TrainingRecipe, group: LayerGroup
-) -> list[tuple[LayerGroup, Place, bool]]:
-    """A group as one part, or under ``freeze`` as its frozen and its trained layers."""
-    if recipe.method is not Method.FREEZE:
-        return [(group, Place.LAYER, True)]
-    trained = num_trained_layers(model, recipe, group)
-    parts = []
-    if group.count > trained:
-        parts.append((replace(group, count=group.count - trained), Place.LAYER, False))
-    if trained:
-        parts.append((replace(group, count=trained), Place.TRAINED_LAYER, True))
-    return parts
+) -> list[tuple[LayerGroup, Place, bool, bool]]:
+    """A group in parts: ``(layers, place, wants a gradient, its input wants one)``.
+
+    Under ``freeze`` its frozen and its trained layers. Beside a frozen embedding the first layer's
+    input wants no gradient, so what stands before its first adapter keeps nothing; PEFT and
+    Trainer let the embedding's output require grad only for checkpointing
+    (``enable_input_require_grads``).
+    """
+    if recipe.method is Method.FREEZE:
+        trained = num_trained_layers(model, recipe, group)
+        parts = []
+        if group.count > trained:
+            frozen = replace(group, count=group.count - trained)
+            parts.append((frozen, Place.LAYER, False, False))
+        if trained:
+            parts.append((replace(group, count=trained), Place.TRAINED_LAYER, True, True))
+        return parts
+    if not recipe.method.uses_adapter or not _keeps_activations(recipe):
+        return [(group, Place.LAYER, True, True)]
+    return _parts_beside_frozen_embedding(model, recipe, group)
+
+
+def _parts_beside_frozen_embedding(
+    model: ModelArchitecture, recipe: TrainingRecipe, group: LayerGroup
+) -> list[tuple[LayerGroup, Place, bool, bool]]:
+    """Layers before the first adapted one, that one, and the rest."""
+    adapted = [position for one in model.groups if _adapted(one, recipe) for position in _at(one)]
+    first = min(adapted, default=0)
+    counts = {
+        (False, False): sum(position < first for position in _at(group)),
+        (True, False): int(first in _at(group) and _adapted(group, recipe)),
+    }
+    counts[True, True] = group.count - sum(counts.values())
+    return [
+        (replace(group, count=count), Place.LAYER, wants, from_outside)
+        for (wants, from_outside), count in counts.items()
+        if count
+    ]
+
+
+def _at(group: LayerGroup) -> tuple[int, ...]:
+    return group.positions or tuple(range(group.count))
+
+
+def _adapted(group: LayerGroup, recipe: TrainingRecipe) -> bool:
+    return any(role_of(w, recipe, Place.LAYER).adapted for w in group.layer.weights())
+
+
+def _keeps_activations(recipe: TrainingRecipe) -> bool:
+    return recipe.gradient_checkpointing is Checkpointing.NONE and not (
+        recipe.adapter is not None and recipe.adapter.modules_to_save
+    )

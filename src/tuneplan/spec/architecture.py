@@ -38,6 +38,7 @@ class Weight:
         has_weight: False for a norm without learned weight.
         layer_norm: Of a norm: whether it subtracts the mean (one with a bias always does).
         buffer: True for what is counted by the hub but never trained (e.g. router bias buffers).
+        fp32_scale: A norm that applies its weight in fp32, before casting back (Gemma, OLMo 2).
     """
 
     name: str
@@ -47,6 +48,7 @@ class Weight:
     has_weight: bool = True
     layer_norm: bool = False
     buffer: bool = False
+    fp32_scale: bool = False
 
     @property
     def num_weight_elements(self) -> int:

@@ -13,11 +13,21 @@ from importlib import import_module
 from typing import Any, Final
 
 from tuneplan.catalog.architectures.fields import Fields
+from tuneplan.catalog.architectures.parts import with_fp32_scales
 from tuneplan.errors import UnknownArchitecture
 from tuneplan.language import message
 from tuneplan.spec.architecture import ModelArchitecture
 
 Builder = Callable[[Fields], ModelArchitecture]
+
+# Types whose RMSNorm multiplies by its weight before casting back (transformers 5.24).
+FP32_SCALE: Final = frozenset(
+    (
+        *("gemma", "gemma2", "gemma3", "gemma3_text", "gemma3n_text", "gemma4", "gemma4_text"),
+        *("olmo2", "olmo3", "gpt_oss", "nemotron_h", "deepseek_v4", "qwen3_next"),
+        *("qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text"),
+    )
+)
 
 # model_type -> "module" of this package (the builder has the name of the type), or
 # "module:builder". Modules are imported when their first model is built.
@@ -105,6 +115,8 @@ def build_architecture(
     fields = Fields(config)
     architecture = builder(fields)
     fields.raise_mistakes()
+    if config.get("model_type") in FP32_SCALE:
+        architecture = with_fp32_scales(architecture)
     return replace(
         architecture,
         name=name,

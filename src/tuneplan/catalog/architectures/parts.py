@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, TypeVar
 
 from tuneplan.catalog.architectures.fields import Fields
 from tuneplan.spec.architecture import (
@@ -298,4 +298,31 @@ def language_model(
         head=None if tied else linear("lm_head", vocab_size, hidden_size, bias=head_bias),
         max_position_embeddings=fields.count("max_position_embeddings", default=2048),
         **settings,
+    )
+
+
+_GATED_NORMS: Final = ("linear_attn.norm", "mixer.norm", "self_attn.norm")  # cast back first
+
+
+def with_fp32_scales(architecture: ModelArchitecture) -> ModelArchitecture:
+    """The same model, its norms applying their weight in fp32."""
+
+    def scaled(weights: tuple[Weight, ...]) -> tuple[Weight, ...]:
+        return tuple(
+            replace(weight, fp32_scale=True)
+            if weight.kind is WeightKind.NORM and weight.name not in _GATED_NORMS
+            else weight
+            for weight in weights
+        )
+
+    def layer_of(layer: Layer) -> Layer:
+        mixer = layer.mixer
+        if mixer is not None:
+            mixer = replace(mixer, weights=scaled(mixer.weights))
+        return replace(layer, norms=scaled(layer.norms), mixer=mixer)
+
+    return replace(
+        architecture,
+        groups=tuple(replace(group, layer=layer_of(group.layer)) for group in architecture.groups),
+        outer=scaled(architecture.outer),
     )
