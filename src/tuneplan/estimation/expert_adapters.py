@@ -1,9 +1,9 @@
 """Adapters on the stacked weights of routed experts.
 
-PEFT adapts a parameter by a parametrisation: in every forward the whole update ``B A`` is made for
-all experts, and the product runs over ``W + B A``, whose gradient is as large as the weight.
-Source: peft 0.17-0.21 ``tuners/lora/layer.py ParamWrapper`` (``get_delta_weight``,
-``_LoraParameterProxy``).
+PEFT adapts a parameter by a parametrisation: in every forward ``W + B A`` is made for all experts,
+and its gradient is as large as the weight. Before 0.21 the whole update ``B A`` was made first.
+Source: peft 0.17-0.20 ``tuners/lora/layer.py ParamWrapper`` (``get_delta_weight``,
+``_LoraParameterProxy``), 0.21 (``get_delta_factors``, ``_LoraFactorsProxy``: one ``baddbmm``).
 """
 
 from __future__ import annotations
@@ -48,6 +48,10 @@ def _merged_weight(walk: Walk, weight: Weight, role: Role) -> tuple[Tensor, Tens
     """The update is made and scaled in the adapter's dtype, then cast to the weight's and added."""
     tape, adapter = walk.tape, _adapter(walk)
     size, name = float(weight.num_weight_elements), weight.leaf
+    if adapter.folds_update:
+        merged = tape.tensor(size, role.dtype, f"{name} with adapter")
+        _product(tape, weight, role, adapter)
+        return tape.tensor(0.0, role.dtype, f"{name} update"), merged
     product = tape.tensor(size, adapter.dtype, f"{name} update")
     _product(tape, weight, role, adapter)
     scaled = tape.tensor(size, adapter.dtype, f"{name} update, scaled")
@@ -66,6 +70,9 @@ def _merged_weight_gradient(walk: Walk, weight: Weight, role: Role) -> None:
     tape, adapter = walk.tape, _adapter(walk)
     size, name = float(weight.num_weight_elements), weight.leaf
     whole = tape.tensor(size, role.dtype, f"gradient of {name} with adapter")
+    if adapter.folds_update:
+        _factor_gradients(tape, weight, role, adapter)
+        return
     wide = whole
     if adapter.dtype is not role.dtype:
         wide = tape.tensor(size, adapter.dtype, f"gradient of {name} update")
@@ -73,11 +80,15 @@ def _merged_weight_gradient(walk: Walk, weight: Weight, role: Role) -> None:
     scaled = tape.tensor(size, adapter.dtype, f"gradient of {name} update, scaled")
     del wide
     tape.elementwise("merge adapter", _traffic(size, adapter, role.dtype), launches=3.0, kind=_KIND)
+    _factor_gradients(tape, weight, role, adapter)
+    del scaled
+
+
+def _factor_gradients(tape: Tape, weight: Weight, role: Role, adapter: Adapter) -> None:
     for _ in range(2):
         _product(tape, weight, role, adapter)
     for elements in role.adapter_parameters(weight, adapter):
-        tape.weight_gradient(float(elements), adapter.dtype, f"{name}.lora")
-    del scaled
+        tape.weight_gradient(float(elements), adapter.dtype, f"{weight.leaf}.lora")
 
 
 def _adapter(walk: Walk) -> Adapter:

@@ -351,6 +351,7 @@ def _adapter(
         sharded=stack.adapter_sharded,
         query_key_value=stack.query_key_value,
         expert_targets=wanted.expert_targets if by_peft else (),
+        folds_update=context.software.at_least("peft", "0.21.0"),
     )
     plain, stacked = split_targets(context.architecture, adapter)
     return replace(adapter, target_modules=plain, expert_targets=tuple(stacked.items()))

@@ -74,6 +74,8 @@ class Adapter:
         expert_targets: Stacked parameters of routed experts (and their router) that are adapted,
             each with what its rank is multiplied by; None = those that PEFT 0.21 makes of
             ``target_modules``.
+        folds_update: PEFT from 0.21 adds the low-rank product to stacked weights as it is made;
+            before, the whole update was made first, in the adapter's dtype.
         query_key_value: Of a fused query-key-value projection, the parts that LitGPT adapts
             (``query``, ``key``, ``value``), each with a rank of its own; empty = all as one.
     """
@@ -90,6 +92,7 @@ class Adapter:
     fp32_input: bool = False
     sharded: bool = True
     expert_targets: tuple[tuple[str, int], ...] | None = None
+    folds_update: bool = True
     query_key_value: tuple[str, ...] = ()
 
 
