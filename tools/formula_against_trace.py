@@ -227,7 +227,7 @@ def run(case: Case, options: argparse.Namespace) -> dict[str, Any]:
         said = str(error).split("\n")[0][:160]
         print(f"{case!s:58s} {type(error).__name__}: {said}", flush=True)
         if options.diff is not None and not isinstance(error, TuneplanError):
-            traceback.print_exc()
+            traceback.print_exc(limit=-6)
         return {**row, "failure": f"{type(error).__name__}: {said}"}
     errors = errors_of(formula, trace)
     row |= {

@@ -157,9 +157,11 @@ def _float32_result(args: Any, kwargs: Any) -> tuple[Any, Any]:
     """The operation casts inside, where nobody asked for a dtype."""
     import torch
 
-    if args and _eligible(args[0]) and kwargs.get("dtype") is None and None not in args[2:]:
-        kwargs = {**kwargs, "dtype": torch.float32}
-    return args, kwargs
+    if not args or not _eligible(args[0]):
+        return args, kwargs
+    if kwargs.get("dtype") is not None or any(isinstance(one, torch.dtype) for one in args):
+        return args, kwargs
+    return tuple(one for one in args if one is not None), {**kwargs, "dtype": torch.float32}
 
 
 def _to_widest(args: Any, kwargs: Any) -> tuple[Any, Any]:
