@@ -53,7 +53,11 @@ FAMILIES = (
     "gemma-4-31B", "gemma-4-26B-A4B", "DeepSeek-V3.2", "GLM-5", "DeepSeek-V4-Flash",
 )  # fmt: skip
 METHODS = ("full", "lora-qv", "lora-all", "qlora")
-ATTENTION_ONLY = ("q_proj", "v_proj")
+# The first of these that a model has stands for "queries and values".
+QUERY_AND_VALUE = (
+    ("q_proj", "v_proj"), ("query_key_value",), ("qkv_proj",), ("c_attn",), ("Wqkv",),
+    ("q_proj", "kv_b_proj"), ("q_b_proj", "kv_b_proj"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,10 +116,17 @@ def architecture_of(name: str, layers: int) -> ModelArchitecture:
     return architecture if entry.counts_router_bias else without_buffers(architecture)
 
 
+def _query_and_value(architecture: ModelArchitecture) -> tuple[str, ...]:
+    leaves = {weight.leaf for _, weight, _ in architecture.weights()}
+    return next(names for names in QUERY_AND_VALUE if leaves.issuperset(names))
+
+
 def recipe_of(case: Case, architecture: ModelArchitecture) -> TrainingRecipe:
     """The resolved recipe of a case under Hugging Face's Trainer on an A100."""
     lora = case.method != "full"
-    targets: Any = "all-linear" if case.method != "lora-qv" else None
+    targets: Any = "all-linear"
+    if case.method == "lora-qv":
+        targets = _query_and_value(architecture)
     stated = StatedRecipe(
         framework="transformers",
         method={"lora-qv": "lora", "lora-all": "lora"}.get(case.method, case.method),

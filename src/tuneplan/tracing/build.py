@@ -115,16 +115,24 @@ def _head_of(model: Any) -> torch.nn.Module | None:
 
 
 def _replace_linears(model: torch.nn.Module, recipe: TrainingRecipe) -> None:
+    """As ``transformers/integrations/bitsandbytes.py replace_with_bnb_linear`` (5.24) chooses.
+
+    Subclasses of ``nn.Linear`` (Falcon's, most routers) are left alone.
+    """
     quantization = recipe.quantization
     assert quantization is not None  # noqa: S101 - the caller asks
+    from transformers.pytorch_utils import Conv1D
+
     head = _head_of(model)
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
-            if type(child) is not torch.nn.Linear:
-                continue
             if child is head and not quantization.quantizes_head:
                 continue
-            child.__class__ = Linear4bit
+            if type(child) is torch.nn.Linear:
+                child.__class__ = Linear4bit
+            elif isinstance(child, Conv1D):
+                child.in_features, child.out_features = child.weight.shape
+                child.__class__ = Linear4bit
 
 
 def _materialize(model: torch.nn.Module, recipe: TrainingRecipe, recorder: Recorder) -> None:

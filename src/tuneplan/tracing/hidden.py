@@ -61,3 +61,25 @@ HIDDEN: Final[dict[str, Callable[[Any, Any], Sizes]]] = {
     "_scaled_dot_product_flash_attention_backward": _flash_backward,
     "_scaled_dot_product_efficient_attention_backward": _efficient_backward,
 }
+
+
+def _grouped_product(function: Any, args: Any, kwargs: Any) -> Any:
+    """PyTorch's shape function refuses what its CUDA kernel takes: dtypes other than bf16.
+
+    ``aten/src/ATen/native/cuda/GroupedBlas.cpp _grouped_mm_cuda`` (torch 2.10 and later) loops
+    over the groups then, into one output.
+    """
+    import torch
+
+    left, right = args[0], args[1]
+    if left.dtype is torch.bfloat16:
+        return function(*args, **kwargs)
+    offsets = args[2] if len(args) > 2 else kwargs.get("offs")
+    rows, columns = left.shape[-2], right.shape[-1]
+    shape = [rows, columns]
+    if offsets is not None and left.dim() == right.dim():
+        shape = [offsets.shape[0], rows, columns]
+    return left.new_empty(shape)
+
+
+SUBSTITUTES: Final[dict[str, Callable[[Any, Any, Any], Any]]] = {"_grouped_mm": _grouped_product}

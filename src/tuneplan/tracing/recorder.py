@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tuneplan.tracing.device import DEVICE
-from tuneplan.tracing.hidden import CUBLAS_WORKSPACE_BYTES, HIDDEN, PRODUCTS
+from tuneplan.tracing.hidden import CUBLAS_WORKSPACE_BYTES, HIDDEN, PRODUCTS, SUBSTITUTES
 
 if TYPE_CHECKING:
     import torch
@@ -124,7 +124,8 @@ class Recorder(TorchDispatchMode):
         hidden = HIDDEN.get(packet)
         before, after = hidden(args, kwargs) if hidden is not None else ((), ())
         made = [self.allocate(size, f"{packet} (in the kernel)") for size in before]
-        out = func(*args, **kwargs)
+        substitute = SUBSTITUTES.get(packet)
+        out = substitute(func, args, kwargs) if substitute else func(*args, **kwargs)
         self._see(out, packet)
         made += [self.allocate(size, f"{packet} (in the kernel)") for size in after]
         for block in made:
