@@ -16,7 +16,7 @@ from tuneplan.tracing.hidden import CUBLAS_WORKSPACE_BYTES, HIDDEN, PRODUCTS, SU
 if TYPE_CHECKING:
     import torch
 
-_PHASES: Final = ("load", "forward", "loss", "backward", "optimizer_step", "other")
+NEVER: Final = -2  # birth of a block that was never there
 
 
 @dataclass(slots=True)
@@ -71,7 +71,8 @@ class Recorder(TorchDispatchMode):
         self._sequence_module: list[str] = [""]
         self._workspaces: set[bool] = set()
         self._workspace_bytes = CUBLAS_WORKSPACE_BYTES[hopper]
-        self._hidden: dict[Any, Any] = {}
+        self._same: dict[int, int] = {}  # a block to the block it was written over
+        self._sum = (-1, -1, -1)
         self._names: dict[Any, str] = {}
         self.recording.marks.append((0, "load", 0))
 
@@ -127,6 +128,8 @@ class Recorder(TorchDispatchMode):
         substitute = SUBSTITUTES.get(packet)
         out = substitute(func, args, kwargs) if substitute else func(*args, **kwargs)
         self._see(out, packet)
+        if packet == "add" and _current_node() is not None:
+            self._watch_sum(args, out)
         made += [self.allocate(size, f"{packet} (in the kernel)") for size in after]
         for block in made:
             self.free(block)
@@ -142,6 +145,24 @@ class Recorder(TorchDispatchMode):
         block = self.allocate(self._workspace_bytes, "cublas")
         self.recording.blocks[block].kind = "cublas_workspace"
 
+    def _watch_sum(self, args: Any, out: Any) -> None:
+        """Remember a sum that the autograd engine may have made of two arriving gradients.
+
+        The engine adds in place where it holds the last reference, but never for tensors that
+        Python handles (``torch/csrc/autograd/input_buffer.cpp can_accumulate_inplace``). Where
+        the first summand dies at once, it did hold the last one: ``_died`` puts that right.
+        """
+        old = args[0]
+        if not (_on_device(old) and _on_device(args[1]) and self.recording.events):
+            return
+        made = self.recording.events[-1]
+        known = self._alive.get(old.untyped_storage()._cdata)  # noqa: SLF001
+        if known is None or made < 0 or self.recording.blocks[made].operation != "add":
+            return
+        old_block = self._same.get(known[1], known[1])
+        if self.recording.blocks[old_block].size == self.recording.blocks[made].size:
+            self._sum = (old_block, made, len(self.recording.events))
+
     def _see(self, out: Any, operation: str) -> None:
         if isinstance(out, (list, tuple)):
             for one in out:
@@ -155,14 +176,14 @@ class Recorder(TorchDispatchMode):
         key = storage._cdata  # noqa: SLF001
         known = self._alive.get(key)
         if known is not None:
-            return known[1]
+            return self._same.get(known[1], known[1])
         block = self.allocate(
             storage.nbytes(), operation, str(tensor.dtype)[6:], tuple(tensor.shape)
         )
 
         def died(_: Any, key: int = key, block: int = block) -> None:
             self._alive.pop(key, None)
-            self.free(block)
+            self._died(self._same.get(block, block))
 
         self._alive[key] = (weakref.ref(storage, died), block)
         return block
@@ -196,6 +217,17 @@ class Recorder(TorchDispatchMode):
         )
         recording.events.append(block)
         return block
+
+    def _died(self, block: int) -> None:
+        """A storage died: free its block, unless the engine wrote a sum over it."""
+        old, made, at = self._sum
+        if block != old or at != len(self.recording.events):
+            self.free(block)
+            return
+        self.recording.events.pop()
+        self.recording.blocks[made].born = NEVER
+        self._same[made] = old
+        self._sum = (-1, -1, -1)
 
     def free(self, block: int) -> None:
         """A block dies."""

@@ -113,7 +113,7 @@ def alive_at(recording: Recording, index: int) -> tuple[AliveGroup, ...]:
     """What is alive right after an event, equal blocks together, largest first."""
     groups: dict[tuple[str, str, str, str, tuple[int, ...]], tuple[int, int]] = {}
     for block in recording.blocks:
-        if block.born > index or 0 <= block.died <= index:
+        if block.born < 0 or block.born > index or 0 <= block.died <= index:
             continue
         key = (
             kind_of(block, recording, index),
