@@ -52,7 +52,13 @@ class AttentionRules:
         aten = torch.ops.aten
         if name == "math":
             return aten._scaled_dot_product_attention_math(  # noqa: SLF001
-                query, key, value, attn_mask, dropout_p, is_causal, scale=scale,
+                query,
+                key,
+                value,
+                attn_mask,
+                dropout_p,
+                is_causal,
+                scale=scale,
                 enable_gqa=enable_gqa,
             )[0]
         if name == "flash":
@@ -102,6 +108,13 @@ def _efficient(
             bias = bias[..., : key.shape[-2]]
         bias = bias.expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
     out = torch.ops.aten._scaled_dot_product_efficient_attention(  # noqa: SLF001
-        query, key, value, bias, True, dropout, is_causal, scale=scale  # noqa: FBT003
+        query,
+        key,
+        value,
+        bias,
+        True,
+        dropout,
+        is_causal,
+        scale=scale,  # noqa: FBT003
     )
     return out[0]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import torch
 
 from tuneplan.errors import NotSupported
+from tuneplan.estimation.roles import with_expert_targets
 from tuneplan.language import message
-from tuneplan.spec.architecture import ModelArchitecture
-from tuneplan.spec.recipe import AttentionKernel, Method, QuantizationType, TrainingRecipe
+from tuneplan.spec.architecture import ModelArchitecture, WeightKind
+from tuneplan.spec.recipe import Adapter, AttentionKernel, Method, QuantizationType, TrainingRecipe
 from tuneplan.tracing.device import fake_device
 from tuneplan.tracing.kbit import Linear4bit
 from tuneplan.tracing.recorder import Recorder
@@ -63,7 +65,10 @@ def build_model(architecture: ModelArchitecture, recipe: TrainingRecipe) -> torc
     trained = recipe.method is Method.FULL
     dtype = torch_dtype(recipe.trainable_dtype if trained else recipe.frozen_dtype)
     auto = AutoModelForCausalLM
-    if architecture.vision is not None and type(config) in AutoModelForImageTextToText._model_mapping:  # noqa: SLF001
+    if (
+        architecture.vision is not None
+        and type(config) in AutoModelForImageTextToText._model_mapping
+    ):  # noqa: SLF001
         auto = AutoModelForImageTextToText
     with no_init_weights():
         model = auto.from_config(
@@ -194,8 +199,10 @@ def _adapt(
     """PEFT's own adapters on the resolved targets."""
     from peft import LoraConfig, get_peft_model
 
+    recipe = with_expert_targets(architecture, recipe)
     adapter = recipe.adapter
     assert adapter is not None  # noqa: S101 - the caller asks
+    stacked = _stacked_targets(architecture, adapter)
     model.is_loaded_in_4bit = recipe.quantization is not None  # type: ignore[assignment]
     config = LoraConfig(
         r=adapter.r,
@@ -204,6 +211,11 @@ def _adapt(
         use_rslora=adapter.use_rslora,
         use_dora=adapter.use_dora,
         target_modules=_targets(model, architecture, recipe),
+        target_parameters=list(stacked) or None,
+        rank_pattern={_ending(name): adapter.r * factor for name, factor in stacked.items()},
+        alpha_pattern={
+            _ending(name): int(adapter.lora_alpha) * factor for name, factor in stacked.items()
+        },
         modules_to_save=list(adapter.modules_to_save) or None,
         task_type="CAUSAL_LM",
     )
@@ -214,6 +226,25 @@ def _adapt(
             parameter.data = parameter.data.to(torch_dtype(adapter.dtype))
     assert isinstance(adapted, torch.nn.Module)  # noqa: S101 - what PEFT returns
     return adapted
+
+
+def _stacked_targets(architecture: ModelArchitecture, adapter: Adapter) -> dict[str, int]:
+    """Parameters of routed experts and routers that are adapted, each with its rank's factor.
+
+    PEFT turns the names of linears that were stacked into one parameter into that parameter's,
+    and their ranks into the sum (``utils/transformers_weight_conversion.py``, 0.19 to 0.21).
+    """
+    routers = {
+        weight.leaf for _, weight, _ in architecture.weights() if weight.kind is WeightKind.ROUTER
+    }
+    return {
+        f"{name}.weight" if name in routers else name: factor
+        for name, factor in adapter.expert_targets or ()
+    }
+
+
+def _ending(name: str) -> str:
+    return rf".*\.{re.escape(name)}"
 
 
 def _targets(

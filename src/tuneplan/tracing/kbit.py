@@ -67,13 +67,9 @@ class Linear4bit(torch.nn.Linear):
     def dequantized(self, dtype: torch.dtype) -> torch.Tensor:
         """The matrix in half precision."""
         if self.nested:
-            scales = torch.empty(
-                self.absmax.shape, dtype=torch.float32, device=self.weight.device
-            )
+            scales = torch.empty(self.absmax.shape, dtype=torch.float32, device=self.weight.device)
             scales += self.nested[2]
-        whole = torch.empty(
-            self.shape, dtype=self.dequantized_dtype, device=self.weight.device
-        )
+        whole = torch.empty(self.shape, dtype=self.dequantized_dtype, device=self.weight.device)
         return whole.to(dtype)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -108,9 +108,7 @@ class Recorder(TorchDispatchMode):
         at = bisect_right(self._sequence, node._sequence_nr()) - 1  # noqa: SLF001
         return self._sequence_module[max(at, 0)]
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the operation and record what it made."""
         del types
         kwargs = kwargs or {}

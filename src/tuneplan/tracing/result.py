@@ -139,7 +139,9 @@ def kind_of(block: Block, recording: Recording, index: int) -> str:
     if block.kind:
         return block.kind
     if block.phase in ("forward", "loss") and block.died >= 0:
-        end = next((at for at, phase, _ in recording.marks if at > block.born and phase == "backward"), 0)
+        end = next(
+            (at for at, phase, _ in recording.marks if at > block.born and phase == "backward"), 0
+        )
         return "activation" if block.died > end else "temporary"
     del index
     return "temporary" if block.phase != "load" else "buffer"
