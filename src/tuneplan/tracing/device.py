@@ -1,0 +1,229 @@
+"""A device without memory: the one module that owns PyTorch's private API.
+
+PyTorch keeps a dispatch key, PrivateUse1, for devices that are not its own; it can be set up from
+Python (``torch/utils/backend_registration.py _setup_privateuseone_for_python_backend``, torch 2.9
+and later, marked experimental). Tensors on it are fake: they have shapes, strides, dtypes and
+storages of a size, but no bytes. Everything that runs above the kernels (autograd, autocast,
+checkpointing, hooks, optimizers, Hugging Face's modules) is the real code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+from tuneplan.errors import NotSupported
+from tuneplan.language import message
+
+if TYPE_CHECKING:
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+DEVICE: Final = "fakecuda"
+OLDEST_TORCH: Final = (2, 9)
+NEWEST_TORCH: Final = (2, 13)
+
+
+def check_torch() -> str:
+    """The installed version of torch.
+
+    Raises:
+        NotSupported: where it is not one whose private API this module was tested with.
+    """
+    import torch
+
+    version = torch.__version__
+    numbers = tuple(int(part) for part in version.split("+")[0].split(".")[:2])
+    if not OLDEST_TORCH <= numbers <= NEWEST_TORCH:
+        raise NotSupported(
+            message(
+                "torch_untested",
+                "the trace uses parts of PyTorch that change without notice; torch {found} is not "
+                "among the versions it was tested with, {oldest} to {newest}",
+                found=version,
+                oldest=".".join(map(str, OLDEST_TORCH)),
+                newest=".".join(map(str, NEWEST_TORCH)),
+            )
+        )
+    return version
+
+
+@cache
+def fake_device() -> torch.device:
+    """Register the device, once a process, and patch what cannot work on fake tensors."""
+    import torch
+    from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+
+    check_torch()
+    _setup_privateuseone_for_python_backend(DEVICE, backend_module=_backend_module())
+    torch.autograd.set_multithreading_enabled(False)
+    _let_fused_backwards_through()
+    torch.nn.Module._apply = _apply  # type: ignore[method-assign] # noqa: SLF001
+    return torch.device(DEVICE, 0)
+
+
+@cache
+def fake_mode() -> FakeTensorMode:
+    """The mode under which tensors have no bytes, one a process."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    class DeviceWithoutMemory(FakeTensorMode):
+        """Fake tensors whose constructors never touch the device."""
+
+        @property
+        def avoid_device_init(self) -> bool:
+            return True
+
+    fake_device()
+    return DeviceWithoutMemory(allow_non_fake_inputs=True)
+
+
+def _backend_module() -> Any:
+    """What PyTorch asks a device's module for (``torch.cuda`` in the real run)."""
+    import torch
+
+    class Stream:
+        """The one stream."""
+
+        stream_id = 0
+        device_index = 0
+
+        def __init__(self, *args: object, **kwargs: object) -> None:
+            del args, kwargs
+
+        def __enter__(self) -> Stream:
+            return self
+
+        def __exit__(self, *exception: object) -> None:
+            del exception
+
+        def wait_stream(self, stream: Stream) -> None:
+            del stream
+
+        wait_event = record_event = synchronize = wait_stream
+
+    class Event(Stream):
+        """A point on the stream."""
+
+        record = wait = Stream.wait_stream
+
+    class BackendModule:
+        """Answers of a device that is always ready."""
+
+        def __init__(self) -> None:
+            self.Stream = Stream
+            self.Event = Event
+
+        def is_initialized(self) -> bool:
+            return True
+
+        is_available = is_bf16_supported = is_initialized
+
+        def _is_in_bad_fork(self) -> bool:
+            return False
+
+        def current_device(self) -> int:
+            return 0
+
+        def device_count(self) -> int:
+            return 1
+
+        def get_amp_supported_dtype(self) -> list[torch.dtype]:
+            return [torch.bfloat16, torch.float16]
+
+        def get_rng_state(self, device: object = None) -> torch.Tensor:
+            del device
+            return torch.empty(16, dtype=torch.uint8, device="cpu")
+
+        def set_rng_state(self, state: object, device: object = None) -> None:
+            del state, device
+
+        def manual_seed_all(self, seed: int) -> None:
+            del seed
+
+        manual_seed = set_device = manual_seed_all
+
+        def synchronize(self, device: object = None) -> None:
+            del device
+
+        empty_cache = lazy_init = _lazy_init = synchronize
+
+        def current_stream(self, device: object = None) -> Stream:
+            del device
+            return Stream()
+
+        default_stream = current_stream
+
+        def stream(self, stream: Stream) -> Stream:
+            return stream
+
+        def device(self, device: object) -> contextlib.AbstractContextManager[None]:
+            del device
+            return contextlib.nullcontext()
+
+    return BackendModule()
+
+
+# Operations that decompose above the device on PrivateUse1 but run as one kernel on CUDA, found by
+# asking the dispatcher of torch 2.13 which composite operations have kernels of their own for CPU.
+_FUSED_BACKWARDS: Final = ("silu_backward", "mish_backward")
+_libraries: list[Any] = []
+
+
+def _let_fused_backwards_through() -> None:
+    import torch
+
+    library = torch.library.Library("aten", "IMPL", "AutogradPrivateUse1")
+    for name in _FUSED_BACKWARDS:
+        library.impl(name, torch.library.fallthrough_kernel)
+    _libraries.append(library)
+
+
+_moved: dict[int, Any] = {}
+
+
+def _apply(module: Any, function: Any, recurse: bool = True) -> Any:  # noqa: FBT001, FBT002
+    """``nn.Module._apply`` for fake parameters, which cannot be swapped in place.
+
+    New parameters take the place of the old ones; tied ones stay tied.
+    """
+    import torch
+
+    outermost = not _moved
+    _moved[0] = None
+    try:
+        if recurse:
+            for child in module.children():
+                child._apply(function)  # noqa: SLF001
+        for name, parameter in module._parameters.items():  # noqa: SLF001
+            if parameter is None:
+                continue
+            key = id(parameter)
+            if key not in _moved:
+                with torch.no_grad():
+                    applied = function(parameter)
+                new = parameter
+                if applied is not parameter:
+                    new = torch.nn.Parameter(applied, requires_grad=parameter.requires_grad)
+                _moved[key] = (new, parameter)
+            module._parameters[name] = _moved[key][0]  # noqa: SLF001
+        for name, buffer in module._buffers.items():  # noqa: SLF001
+            if buffer is not None:
+                module._buffers[name] = function(buffer)  # noqa: SLF001
+    finally:
+        if outermost:
+            _moved.clear()
+    return module
+
+
+@contextlib.contextmanager
+def patched(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Set an attribute for a while."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)

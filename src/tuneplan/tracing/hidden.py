@@ -1,0 +1,85 @@
+"""What CUDA kernels allocate in passing, which no operation returns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+# torch 2.x ``cuda/CUDABlas`` workspaces: compute capability below 9, and 9.
+CUBLAS_WORKSPACE_BYTES: Final = {False: 8_519_680, True: 32 * 2**20 + 2**17}
+PRODUCTS: Final = frozenset(
+    {"mm", "bmm", "addmm", "baddbmm", "addbmm", "mv", "addmv", "_scaled_mm", "_grouped_mm"}
+)
+Sizes = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+def _bytes(tensor: Any) -> int:
+    return int(math.prod(tensor.shape) * tensor.element_size())
+
+
+def _softmax_backward(args: Any, kwargs: Any) -> Sizes:
+    """``tmp = grad * output`` (``aten/src/ATen/native/cuda/SoftMax.cu softmax_backward_cuda_out``)."""
+    del kwargs
+    return (_bytes(args[0]),), ()
+
+
+def _flash_backward(args: Any, kwargs: Any) -> Sizes:
+    """Row sums, the fp32 query gradient, and per-head key and value gradients where grouped.
+
+    ``aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp mha_bwd``.
+    """
+    del kwargs
+    grad, query, key, value = args[:4]
+    batch, heads, length, width = query.shape
+    rounded = -(-length // 128) * 128
+    wide = -(-width // 32) * 32
+    sizes = [4 * batch * heads * rounded, 4 * batch * rounded * heads * wide]
+    if key.shape[1] != heads:
+        size = batch * heads * key.shape[2] * width * query.element_size()
+        sizes += [size, size]
+    return tuple(sizes), ()
+
+
+def _efficient_backward(args: Any, kwargs: Any) -> Sizes:
+    """Row sums, and an fp32 query gradient where it cannot be written at once.
+
+    ``aten/src/ATen/native/transformers/cuda/attention_backward.cu _efficient_attention_backward``
+    and ``mem_eff_attention/kernel_backward.h workspace_elements_gq``.
+    """
+    del kwargs
+    query = args[1]
+    batch, heads, length, width = query.shape
+    sizes = [4 * batch * heads * -(-length // 32) * 32]
+    if query.element_size() == 2 and width > 64:
+        sizes.append(4 * batch * heads * -(-length // 64) * 64 * width)
+    return tuple(sizes), ()
+
+
+HIDDEN: Final[dict[str, Callable[[Any, Any], Sizes]]] = {
+    "_softmax_backward_data": _softmax_backward,
+    "_scaled_dot_product_flash_attention_backward": _flash_backward,
+    "_scaled_dot_product_efficient_attention_backward": _efficient_backward,
+}
+
+
+def _grouped_product(function: Any, args: Any, kwargs: Any) -> Any:
+    """PyTorch's shape function refuses what its CUDA kernel takes: dtypes other than bf16.
+
+    ``aten/src/ATen/native/cuda/GroupedBlas.cpp _grouped_mm_cuda`` (torch 2.10 and later) loops
+    over the groups then, into one output.
+    """
+    import torch
+
+    left, right = args[0], args[1]
+    if left.dtype is torch.bfloat16:
+        return function(*args, **kwargs)
+    offsets = args[2] if len(args) > 2 else kwargs.get("offs")
+    rows, columns = left.shape[-2], right.shape[-1]
+    shape = [rows, columns]
+    if offsets is not None and left.dim() == right.dim():
+        shape = [offsets.shape[0], rows, columns]
+    return left.new_empty(shape)
+
+
+SUBSTITUTES: Final[dict[str, Callable[[Any, Any, Any], Any]]] = {"_grouped_mm": _grouped_product}

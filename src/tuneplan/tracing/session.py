@@ -1,0 +1,65 @@
+"""One job traced in this process, which has to be a fresh one (libraries are patched)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import cache
+
+from tuneplan.spec.architecture import ModelArchitecture
+from tuneplan.spec.recipe import TrainingRecipe
+from tuneplan.tracing.attention import AttentionRules
+from tuneplan.tracing.device import fake_device, fake_mode
+from tuneplan.tracing.recorder import Recorder, Recording
+
+
+@cache
+def prepare_process() -> None:
+    """Patch the libraries of this process: attention, autocast, masks, bitsandbytes."""
+    from tuneplan.tracing.kbit import install_bitsandbytes
+
+    install_bitsandbytes()
+    import peft  # noqa: F401 - imported now, while the stand-in is in place
+    import torch
+    import transformers.masking_utils as masking
+
+    from tuneplan.tracing.autocast import install_autocast
+
+    fake_device()
+    install_autocast()
+    torch.nn.functional.scaled_dot_product_attention = AttentionRules()
+    masking.find_packed_sequence_indices = lambda position_ids: None  # noqa: ARG005
+
+
+def record(
+    architecture: ModelArchitecture,
+    recipe: TrainingRecipe,
+    *,
+    sequences: int,
+    length: int,
+    compute_capability: float | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> tuple[Recording, float]:
+    """Build the model, run two steps, return what was seen and the seconds it took."""
+    prepare_process()
+    import torch
+
+    from tuneplan.tracing.build import build_model, load_model
+    from tuneplan.tracing.steps import run_steps
+
+    started = time.perf_counter()
+    rules = AttentionRules(flash=compute_capability is None or compute_capability >= 8)
+    torch.nn.functional.scaled_dot_product_attention = rules
+    recorder = Recorder(hopper=compute_capability is not None and compute_capability >= 9)
+    with fake_mode(), recorder:
+        progress("build")
+        model = build_model(architecture, recipe)
+        progress("load")
+        model = load_model(model, architecture, recipe, recorder)
+        run_steps(
+            model, architecture, recipe, recorder,
+            sequences=sequences, length=length, progress=progress,
+        )  # fmt: skip
+    for name, count in rules.chosen.items():
+        recorder.recording.notes[f"attention_{name}"] = count
+    return recorder.recording, time.perf_counter() - started

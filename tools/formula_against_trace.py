@@ -1,0 +1,284 @@
+"""Compare the memory formula with the trace of the real code, case by case.
+
+    python tools/formula_against_trace.py --models Llama-3.2-1B,Qwen3-0.6B --diff
+
+Both count the same recipe at the same length; depth is cut in both (the formula is per layer).
+Prints the signed error of the formula, of the peak and of each phase.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
+
+from tuneplan.catalog.architectures import build_architecture
+from tuneplan.catalog.model_building import without_buffers
+from tuneplan.catalog.models import load_models
+from tuneplan.catalog.accelerators import load_accelerators
+from tuneplan.errors import TuneplanError
+from tuneplan.estimation.memory import MemoryCount, count_memory
+from tuneplan.frameworks.resolve import resolve_recipe
+from tuneplan.spec.architecture import ModelArchitecture
+from tuneplan.spec.parallelism import Parallelism
+from tuneplan.spec.recipe import TrainingRecipe
+from tuneplan.spec.stated import (
+    StatedAdapter,
+    StatedQuantization,
+    StatedRecipe,
+    StatedTraining,
+)
+from tuneplan.tracing.result import TraceResult, summarize
+from tuneplan.tracing.session import record
+
+# One model of each family whose code is part of transformers.
+FAMILIES = (
+    "Llama-3.2-1B", "Llama-2-7b", "Qwen2.5-0.5B", "Qwen3-0.6B", "Mistral-7B-v0.1", "gemma-2b",
+    "gemma-2-2b", "gemma-3-1b", "Phi-3-mini-4k", "Phi-4-mini-instruct", "phi-2", "pythia-1.4b",
+    "falcon-7b", "falcon-40b", "OLMo-2-1124-7B", "glm-4-9b", "GLM-4-9B-0414", "PowerLM-3b",
+    "SmolLM3-3B", "starcoder2-3b", "starcoder", "gpt2", "opt-1.3b", "bloom-7b1", "mpt-7b",
+    "DeepSeek-V2-Lite", "Moonlight-16B-A3B", "GLM-4.7-Flash", "Mixtral-8x7B-v0.1",
+    "Qwen3-30B-A3B", "Qwen1.5-MoE-A2.7B", "GLM-4.5-Air", "gpt-oss-20b", "Phi-3.5-MoE-instruct",
+    "Llama-4-Scout-17B-16E", "MiniMax-M2", "Qwen3.5-9B", "Qwen3-Next-80B-A3B-Instruct",
+    "Qwen3.5-35B-A3B", "Nemotron-H-56B-Base-8K", "Nemotron-3-Nano-30B-A3B", "MiniMax-Text-01",
+    "Qwen2.5-VL-3B-Instruct", "Qwen3-VL-2B-Instruct", "gemma-3-4b", "gemma-3n-E4B",
+    "gemma-4-31B", "gemma-4-26B-A4B", "DeepSeek-V3.2", "GLM-5", "DeepSeek-V4-Flash",
+)  # fmt: skip
+METHODS = ("full", "lora-qv", "lora-all", "qlora")
+# The first of these that a model has stands for "queries and values".
+QUERY_AND_VALUE = (
+    ("q_proj", "v_proj"), ("query_key_value",), ("qkv_proj",), ("c_attn",), ("Wqkv",),
+    ("q_proj", "kv_b_proj"), ("q_b_proj", "kv_b_proj"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One comparison."""
+
+    model: str
+    method: str
+    checkpointing: bool
+    sequences: int
+    length: int
+    precision: str = "bf16"
+    attention: str | None = None
+
+    def __str__(self) -> str:
+        checkpointing = "gc" if self.checkpointing else "--"
+        return (
+            f"{self.model} {self.method} {checkpointing} {self.sequences}x{self.length} "
+            f"{self.precision} {self.attention or ''}"
+        ).strip()
+
+
+def shortened(config: Mapping[str, Any], layers: int) -> dict[str, Any]:
+    """The configuration with fewer layers, every kind of layer kept."""
+    short: dict[str, Any] = {}
+    for key, value in config.items():
+        if key in ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "depth"):
+            short[key] = min(value, layers)
+        elif key in ("layer_types", "mlp_layer_types", "compress_ratios", "attn_type_list"):
+            short[key] = list(value)[:layers]
+        elif key == "hybrid_override_pattern":
+            short[key] = _pattern(value, layers)
+        elif isinstance(value, Mapping):
+            short[key] = shortened(value, layers)
+        else:
+            short[key] = value
+    if "hybrid_override_pattern" in short:
+        short["num_hidden_layers"] = len(short["hybrid_override_pattern"])
+    if "fullatt_block_indexes" in short:
+        short["fullatt_block_indexes"] = [min(layers - 1, 1)]
+    if "deepstack_visual_indexes" in short:
+        short["deepstack_visual_indexes"] = short["deepstack_visual_indexes"][:1] and [0]
+    return short
+
+
+def _pattern(pattern: str, layers: int) -> str:
+    kinds = list(dict.fromkeys(pattern))
+    return "".join(kinds) if len(kinds) >= layers else pattern[:layers]
+
+
+def architecture_of(name: str, layers: int) -> ModelArchitecture:
+    """A catalogue entry at a small depth."""
+    entry = load_models().entry(name)
+    config = shortened(entry.config, layers)
+    architecture, _ = build_architecture(config, name=name, hf_id=entry.hf_id, source=entry.source)
+    return architecture if entry.counts_router_bias else without_buffers(architecture)
+
+
+def _query_and_value(architecture: ModelArchitecture) -> tuple[str, ...]:
+    leaves = {weight.leaf for _, weight, _ in architecture.weights()}
+    return next(names for names in QUERY_AND_VALUE if leaves.issuperset(names))
+
+
+def recipe_of(case: Case, architecture: ModelArchitecture) -> TrainingRecipe:
+    """The resolved recipe of a case under Hugging Face's Trainer on an A100."""
+    lora = case.method != "full"
+    targets: Any = "all-linear"
+    if case.method == "lora-qv":
+        targets = _query_and_value(architecture)
+    stated = StatedRecipe(
+        framework="transformers",
+        method={"lora-qv": "lora", "lora-all": "lora"}.get(case.method, case.method),
+        adapter=StatedAdapter(r=8, lora_alpha=16, lora_dropout=0.0, target_modules=targets)
+        if lora
+        else StatedAdapter(),
+        quantization=StatedQuantization(bits=4, type="nf4", double_quant=True)
+        if case.method == "qlora"
+        else StatedQuantization(),
+        training=StatedTraining(
+            dtype="bfloat16",
+            precision=case.precision,
+            max_length=case.length,
+            per_device_train_batch_size=case.sequences,
+            gradient_accumulation_steps=1,
+            gradient_checkpointing=case.checkpointing,
+            optim="adamw_torch",
+            attn_implementation=case.attention,
+        ),
+    )
+    accelerator = load_accelerators().get("A100-SXM4-80GB")
+    return resolve_recipe(stated, architecture, accelerator, world_size=1).recipe
+
+
+def compare(case: Case, layers: int) -> tuple[MemoryCount, TraceResult, TrainingRecipe]:
+    """Formula and trace of one case."""
+    architecture = architecture_of(case.model, layers)
+    recipe = recipe_of(case, architecture)
+    shape = {"sequences": case.sequences, "length": case.length}
+    formula = count_memory(
+        architecture, recipe, Parallelism(), compute_capability=8.0, record=True, **shape
+    )
+    recording, seconds = record(architecture, recipe, compute_capability=8.0, **shape)
+    return formula, summarize(recording, trace_s=seconds), recipe
+
+
+def errors_of(formula: MemoryCount, trace: TraceResult) -> dict[str, float]:
+    """Signed error of the formula, by phase and in the peak."""
+    found = {"peak": float(formula.peak_bytes) / trace.allocated_peak_bytes - 1}
+    for phase, value in formula.by_phase.items():
+        traced = trace.by_phase.get(str(phase))
+        if traced:
+            found[str(phase)] = float(value) / traced - 1
+    return found
+
+
+def print_difference(formula: MemoryCount, trace: TraceResult) -> None:
+    """What is alive at the peak on both sides, largest first, in MiB."""
+    phase = max(formula.by_phase, key=lambda phase: float(formula.by_phase[phase]))
+    print(f"    formula peaks in {phase}:")
+    parts = {**formula.base, **formula.at_phase[phase]}
+    for kind, size in sorted(parts.items(), key=lambda item: -float(item[1]))[:14]:
+        print(f"      {float(size) / 2**20:10.1f}  {kind}")
+    for name, value in formula.working.get(phase, ())[:24]:
+        print(f"        {value / 2**20:10.1f}  {name}")
+    print(f"    trace peaks in {trace.phase_of_peak}:")
+    sums: dict[str, int] = {}
+    for group in trace.at_peak:
+        sums[group.kind] = sums.get(group.kind, 0) + group.size_bytes
+    print("      " + ", ".join(f"{kind} {size / 2**20:.1f}" for kind, size in sums.items()))
+    shown = [g for g in trace.at_peak if "weight" not in g.kind][:40]
+    for group in shown:
+        print(
+            f"      {group.size_bytes / 2**20:10.1f}  {group.count:3d} x {group.kind:15s} "
+            f"{group.dtype:9s} {str(list(group.shape)):24s} {group.operation:30s} {group.module}"
+        )
+
+
+def main() -> None:
+    """Parse arguments, run, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", default=",".join(FAMILIES))
+    parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--checkpointing", default="yes,no")
+    parser.add_argument("--shapes", default="1x512,1x2048")
+    parser.add_argument("--precision", default="bf16")
+    parser.add_argument("--attention", default=None)
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--diff", type=float, default=None, help="show cases off by more (%%)")
+    parser.add_argument("--json", default=None)
+    options = parser.parse_args()
+    rows = []
+    for model in options.models.split(","):
+        for method in options.methods.split(","):
+            for word in options.checkpointing.split(","):
+                for shape in options.shapes.split(","):
+                    sequences, length = map(int, shape.split("x"))
+                    case = Case(
+                        model=model, method=method, checkpointing=word == "yes",
+                        sequences=sequences, length=length, precision=options.precision,
+                        attention=options.attention,
+                    )  # fmt: skip
+                    rows.append(run(case, options))
+    print_summary(rows)
+    if options.json:
+        Path(options.json).write_text(json.dumps(rows, indent=1))
+
+
+def run(case: Case, options: argparse.Namespace) -> dict[str, Any]:
+    """Run one case and print its line."""
+    started = time.perf_counter()
+    row: dict[str, Any] = {
+        "model": case.model, "method": case.method, "checkpointing": case.checkpointing,
+        "sequences": case.sequences, "length": case.length,
+    }  # fmt: skip
+    try:
+        formula, trace, recipe = compare(case, options.layers)
+    except Exception as error:  # noqa: BLE001 - a table goes on
+        said = str(error).split("\n")[0][:160]
+        print(f"{case!s:58s} {type(error).__name__}: {said}", flush=True)
+        if options.diff is not None and not isinstance(error, TuneplanError):
+            traceback.print_exc(limit=-6)
+        return {**row, "failure": f"{type(error).__name__}: {said}"}
+    errors = errors_of(formula, trace)
+    row |= {
+        "errors": errors,
+        "trace": trace.allocated_peak_bytes,
+        "by_phase": dict(trace.by_phase),
+        "notes": dict(trace.notes),
+        "kernel": str(recipe.attention),
+    }
+    text = " ".join(f"{name[:8]} {100 * value:+6.2f}" for name, value in errors.items())
+    seconds = time.perf_counter() - started
+    notes = ",".join(f"{k}={v}" for k, v in trace.notes.items())
+    print(
+        f"{case!s:58s} {trace.allocated_peak_bytes / 2**30:6.2f} {trace.phase_of_peak:9s} {text}"
+        f"  {recipe.attention} {notes} {seconds:.1f}s",
+        flush=True,
+    )
+    if options.diff is not None and abs(errors["peak"]) * 100 > options.diff:
+        print_difference(formula, trace)
+    return row
+
+
+def print_summary(rows: list[dict[str, Any]]) -> None:
+    """Median and worst of the peak's error, by model."""
+    done = [row for row in rows if "errors" in row]
+    print()
+    for model in dict.fromkeys(row["model"] for row in rows):
+        values = sorted(abs(row["errors"]["peak"]) for row in done if row["model"] == model)
+        if values:
+            print(
+                f"{model:32s} n {len(values):3d} median {100 * values[len(values) // 2]:6.2f} % "
+                f"worst {100 * values[-1]:6.2f} %"
+            )
+    values = sorted(abs(row["errors"]["peak"]) for row in done)
+    if values:
+        print(
+            f"all: {len(values)} of {len(rows)}, median {100 * values[len(values) // 2]:.2f} %, "
+            f"worst {100 * values[-1]:.2f} %"
+        )
+
+
+if __name__ == "__main__":
+    main()
