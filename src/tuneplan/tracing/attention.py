@@ -115,6 +115,6 @@ def _efficient(
         True,
         dropout,
         is_causal,
-        scale=scale,  # noqa: FBT003
+        scale=scale,
     )
     return out[0]

@@ -67,8 +67,8 @@ def build_model(architecture: ModelArchitecture, recipe: TrainingRecipe) -> torc
     auto = AutoModelForCausalLM
     if (
         architecture.vision is not None
-        and type(config) in AutoModelForImageTextToText._model_mapping
-    ):  # noqa: SLF001
+        and type(config) in AutoModelForImageTextToText._model_mapping  # noqa: SLF001
+    ):
         auto = AutoModelForImageTextToText
     with no_init_weights():
         model = auto.from_config(
@@ -130,7 +130,7 @@ def _replace_linears(model: torch.nn.Module, recipe: TrainingRecipe) -> None:
 
     head = _head_of(model)
     for module in list(model.modules()):
-        for name, child in list(module.named_children()):
+        for child in list(module.children()):
             if child is head and not quantization.quantizes_head:
                 continue
             if type(child) is torch.nn.Linear:

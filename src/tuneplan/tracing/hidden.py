@@ -19,7 +19,10 @@ def _bytes(tensor: Any) -> int:
 
 
 def _softmax_backward(args: Any, kwargs: Any) -> Sizes:
-    """``tmp = grad * output`` (``aten/src/ATen/native/cuda/SoftMax.cu softmax_backward_cuda_out``)."""
+    """``tmp = grad * output``.
+
+    ``aten/src/ATen/native/cuda/SoftMax.cu softmax_backward_cuda_out``.
+    """
     del kwargs
     return (_bytes(args[0]),), ()
 
@@ -30,7 +33,7 @@ def _flash_backward(args: Any, kwargs: Any) -> Sizes:
     ``aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp mha_bwd``.
     """
     del kwargs
-    grad, query, key, value = args[:4]
+    query, key = args[1:3]
     batch, heads, length, width = query.shape
     rounded = -(-length // 128) * 128
     wide = -(-width // 32) * 32

@@ -36,6 +36,8 @@ def install_bitsandbytes() -> None:
 class Linear4bit(torch.nn.Linear):
     """A linear over packed 4-bit weights, expanded for every product."""
 
+    weight: torch.nn.Parameter
+
     def quantize(
         self, quantization: Quantization, device: torch.device, dtype: torch.dtype
     ) -> None:

@@ -127,7 +127,7 @@ class Recorder(TorchDispatchMode):
         out = substitute(func, args, kwargs) if substitute else func(*args, **kwargs)
         self._see(out, packet)
         if packet == "add" and _current_node() is not None:
-            self._watch_sum(args, out)
+            self._watch_sum(args)
         made += [self.allocate(size, f"{packet} (in the kernel)") for size in after]
         for block in made:
             self.free(block)
@@ -143,7 +143,7 @@ class Recorder(TorchDispatchMode):
         block = self.allocate(self._workspace_bytes, "cublas")
         self.recording.blocks[block].kind = "cublas_workspace"
 
-    def _watch_sum(self, args: Any, out: Any) -> None:
+    def _watch_sum(self, args: Any) -> None:
         """Remember a sum that the autograd engine may have made of two arriving gradients.
 
         The engine adds in place where it holds the last reference, but never for tensors that

@@ -73,7 +73,8 @@ def summarize(
     recording: Recording, *, versions: Mapping[str, str] | None = None, trace_s: float = 0.0
 ) -> TraceResult:
     """Totals, phases and what is alive at the peak."""
-    peak, at, phases = 0, 0, {}
+    peak, at = 0, 0
+    phases: dict[str, int] = {}
     peak_phase = ""
     timeline: list[tuple[int, int]] = []
     for index, phase, total in totals(recording):
