@@ -3,55 +3,17 @@
 from __future__ import annotations
 
 import weakref
-from array import array
 from bisect import bisect_right
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tuneplan.tracing.device import DEVICE
 from tuneplan.tracing.hidden import CUBLAS_WORKSPACE_BYTES, HIDDEN, PRODUCTS, SUBSTITUTES
+from tuneplan.tracing.recording import NEVER, Block, Recording
 
 if TYPE_CHECKING:
     import torch
-
-NEVER: Final = -2  # birth of a block that was never there
-
-
-@dataclass(slots=True)
-class Block:
-    """One storage: who made it, what it holds, when it lived (event indices)."""
-
-    size: int
-    operation: str
-    module: str
-    dtype: str
-    shape: tuple[int, ...]
-    phase: str
-    born: int
-    step: int
-    kind: str = ""
-    died: int = -1
-
-
-@dataclass(slots=True)
-class Recording:
-    """Everything that was seen.
-
-    Attributes:
-        blocks: Every storage, by id.
-        events: ``id`` where it was made, ``~id`` where it died, in order.
-        marks: ``(event index, phase, step)``: where each phase begins.
-        operations: Calls of each operation.
-        notes: What did not run as on a GPU, by name, with a count.
-    """
-
-    blocks: list[Block] = field(default_factory=list)
-    events: array[int] = field(default_factory=lambda: array("q"))
-    marks: list[tuple[int, str, int]] = field(default_factory=list)
-    operations: dict[str, int] = field(default_factory=dict)
-    notes: dict[str, int] = field(default_factory=dict)
 
 
 class Recorder(TorchDispatchMode):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from tuneplan.tracing.recorder import Block, Recording
+from tuneplan.tracing.recording import Block, Recording
 
 _ROUND = 512  # CUDACachingAllocator.cpp kMinBlockSize: every block is a multiple of it
 

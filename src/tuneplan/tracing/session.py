@@ -10,7 +10,8 @@ from tuneplan.spec.architecture import ModelArchitecture
 from tuneplan.spec.recipe import TrainingRecipe
 from tuneplan.tracing.attention import AttentionRules
 from tuneplan.tracing.device import fake_device, fake_mode
-from tuneplan.tracing.recorder import Recorder, Recording
+from tuneplan.tracing.recorder import Recorder
+from tuneplan.tracing.recording import Recording
 
 
 @cache
