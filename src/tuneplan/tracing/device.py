@@ -12,14 +12,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from tuneplan.errors import NotSupported
 from tuneplan.language import message
-
-if TYPE_CHECKING:
-    import torch
-    from torch._subclasses.fake_tensor import FakeTensorMode
 
 DEVICE: Final = "fakecuda"
 OLDEST_TORCH: Final = (2, 9)
@@ -32,8 +31,6 @@ def check_torch() -> str:
     Raises:
         NotSupported: where it is not one whose private API this module was tested with.
     """
-    import torch
-
     version = torch.__version__
     numbers = tuple(int(part) for part in version.split("+")[0].split(".")[:2])
     if not OLDEST_TORCH <= numbers <= NEWEST_TORCH:
@@ -53,7 +50,6 @@ def check_torch() -> str:
 @cache
 def fake_device() -> torch.device:
     """Register the device, once a process, and patch what cannot work on fake tensors."""
-    import torch
     from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
     check_torch()
@@ -67,7 +63,6 @@ def fake_device() -> torch.device:
 @cache
 def fake_mode() -> FakeTensorMode:
     """The mode under which tensors have no bytes, one a process."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
 
     class DeviceWithoutMemory(FakeTensorMode):
         """Fake tensors whose constructors never touch the device."""
@@ -77,12 +72,69 @@ def fake_mode() -> FakeTensorMode:
             return True
 
     fake_device()
-    return DeviceWithoutMemory(allow_non_fake_inputs=True)
+    mode = DeviceWithoutMemory(allow_non_fake_inputs=True)
+    _share_defaults(mode)
+    return mode
+
+
+# What ``FakeTensor.__new__`` sets on every tensor and is the same for nearly all: set once, on the
+# class, for those that ``fresh_fake`` and ``view_fake`` make.
+_FAKE_TENSOR_DEFAULTS: Final = (
+    "constant", "pytype", "dispatch_keys", "real_tensor",
+    *(
+        f"_{memo}{part}"
+        for memo in (
+            "nonzero_memo", "item_memo", "unique_memo", "unique_consecutive_memo",
+            "nested_int_memo",
+        )
+        for part in ("", "_vc", "_epoch")
+    ),
+)  # fmt: skip
+
+
+def _share_defaults(mode: FakeTensorMode) -> None:
+    for name in _FAKE_TENSOR_DEFAULTS:
+        setattr(FakeTensor, name, None)
+    FakeTensor.fake_mode = mode
+
+
+def asked_device(tensor: Any) -> torch.device:
+    """What ``FakeTensorMode`` answers to ``tensor.device``."""
+    if tensor.fake_mode.in_kernel_invocation:
+        return torch.device("meta")
+    return tensor._fake_device  # type: ignore[no-any-return] # noqa: SLF001
+
+
+def fresh_fake(shape: Any, stride: Any, dtype: Any, device: Any) -> Any:
+    """A fake tensor on a storage of its own, as ``FakeTensor.__new__`` makes it."""
+    with torch._C._DisableTorchDispatch():  # type: ignore[attr-defined] # noqa: SLF001
+        element = torch.empty_strided(shape, stride, dtype=dtype, device="meta")
+    return _as_fake(element, device)
+
+
+def view_fake(base: Any, shape: Any, stride: Any, offset: int, dtype: Any, device: Any) -> Any:
+    """A fake tensor on the storage of another."""
+    with torch._C._DisableTorchDispatch():  # type: ignore[attr-defined] # noqa: SLF001
+        element = torch.empty(0, dtype=dtype, device="meta")
+        element.set_(base.untyped_storage(), offset, shape, stride)
+    return _as_fake(element, device)
+
+
+def _as_fake(element: Any, device: Any) -> Any:
+    made = torch.Tensor._make_subclass(  # type: ignore[attr-defined] # noqa: SLF001
+        FakeTensor,
+        element,
+        False,
+        dispatch_device=True,
+        device_for_backend_keys=device,
+    )
+    torch._C._set_throw_on_mutable_data_ptr(made)  # noqa: SLF001
+    made._fake_device = device  # noqa: SLF001
+    return made
 
 
 def _backend_module() -> Any:  # noqa: C901 - one short method for each question
     """What PyTorch asks a device's module for (``torch.cuda`` in the real run)."""
-    import torch
 
     class Stream:
         """The one stream."""
@@ -173,8 +225,6 @@ _libraries: list[Any] = []
 
 
 def _let_fused_backwards_through() -> None:
-    import torch
-
     library = torch.library.Library("aten", "IMPL", "AutogradPrivateUse1")
     for name in _FUSED_BACKWARDS:
         library.impl(name, torch.library.fallthrough_kernel)
@@ -189,8 +239,6 @@ def _apply(module: Any, function: Any, recurse: bool = True) -> Any:  # noqa: FB
 
     New parameters take the place of the old ones; tied ones stay tied.
     """
-    import torch
-
     outermost = not _moved
     _moved[0] = None
     try:

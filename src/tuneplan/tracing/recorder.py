@@ -4,16 +4,58 @@ from __future__ import annotations
 
 import weakref
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final, Self
 
+import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tuneplan.tracing.device import DEVICE
+from tuneplan.tracing.device import DEVICE, asked_device
 from tuneplan.tracing.hidden import CUBLAS_WORKSPACE_BYTES, HIDDEN, PRODUCTS, SUBSTITUTES
 from tuneplan.tracing.recording import NEVER, Block, Recording
+from tuneplan.tracing.shapes import (
+    KnownCall,
+    Output,
+    describe,
+    knowable,
+    remake,
+    signature,
+    state_of,
+)
 
-if TYPE_CHECKING:
-    import torch
+_ASKS_DEVICE: Final = torch.ops.prim.device.default
+
+
+class _Life(weakref.ref[Any]):
+    """A weak reference on a storage that knows its block."""
+
+    __slots__ = ("block", "key")
+
+    def __new__(cls, storage: Any, ended: Any, key: int, block: int) -> Self:
+        """As ``weakref.ref``, with what it stands for."""
+        life = super().__new__(cls, storage, ended)
+        life.key, life.block = key, block
+        return life
+
+    def __init__(self, storage: Any, ended: Any, key: int, block: int) -> None:
+        super().__init__(storage, ended)
+        del key, block
+
+
+class OperationFacts:
+    """What holds for every call of an operation."""
+
+    __slots__ = (
+        "hidden", "is_product", "is_sum", "knowable", "name", "packet", "substitute",
+    )  # fmt: skip
+
+    def __init__(self, func: Any) -> None:
+        self.name = func.__module__.rsplit(".", 1)[-1] + "." + func.__name__
+        self.packet = self.name.split(".")[1]
+        self.is_product = self.packet in PRODUCTS
+        self.is_sum = self.packet == "add"
+        self.hidden = HIDDEN.get(self.packet)
+        self.substitute = SUBSTITUTES.get(self.packet)
+        self.knowable = knowable(func)
 
 
 class Recorder(TorchDispatchMode):
@@ -28,15 +70,22 @@ class Recorder(TorchDispatchMode):
         self.recording = Recording()
         self.phase, self.step = "load", 0
         self.modules: list[str] = [""]
-        self._alive: dict[int, tuple[Any, int]] = {}
+        self._alive: dict[int, _Life] = {}
+        self._ended = self._end
         self._sequence: list[int] = [-1]
         self._sequence_module: list[str] = [""]
         self._workspaces: set[bool] = set()
         self._workspace_bytes = CUBLAS_WORKSPACE_BYTES[hopper]
         self._same: dict[int, int] = {}  # a block to the block it was written over
         self._sum = (-1, -1, -1)
-        self._names: dict[Any, str] = {}
+        self._facts: dict[Any, OperationFacts] = {}
+        self._known: dict[Any, KnownCall] = {}
         self.recording.marks.append((0, "load", 0))
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled here; PyTorch's guard against it costs as much as an operation."""
+        return False
 
     def start(self, phase: str, step: int | None = None) -> None:
         """Begin a phase."""
@@ -71,29 +120,73 @@ class Recorder(TorchDispatchMode):
         return self._sequence_module[max(at, 0)]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run the operation and record what it made."""
+        """Run the operation, or what is known of its kind, and record what it made."""
+        if func is _ASKS_DEVICE:
+            return asked_device(args[0])
         del types
         kwargs = kwargs or {}
-        name = self._names.get(func)
-        if name is None:
-            name = self._names[func] = func.__module__.rsplit(".", 1)[-1] + "." + func.__name__
-        counts = self.recording.operations
-        counts[name] = counts.get(name, 0) + 1
-        packet = name.split(".")[1]
-        if packet in PRODUCTS:
+        facts = self._facts.get(func)
+        if facts is None:
+            facts = self._facts[func] = OperationFacts(func)
+        packet = facts.packet
+        if facts.is_product:
             self._workspace(args)
-        hidden = HIDDEN.get(packet)
-        before, after = hidden(args, kwargs) if hidden is not None else ((), ())
+        before, after = facts.hidden(args, kwargs) if facts.hidden is not None else ((), ())
         made = [self.allocate(size, f"{packet} (in the kernel)") for size in before]
-        substitute = SUBSTITUTES.get(packet)
-        out = substitute(func, args, kwargs) if substitute else func(*args, **kwargs)
-        self._see(out, packet)
-        if packet == "add" and _current_node() is not None:
+        out = self._run(func, facts, args, kwargs)
+        if facts.is_sum and _current_node() is not None:
             self._watch_sum(args)
         made += [self.allocate(size, f"{packet} (in the kernel)") for size in after]
         for block in made:
             self.free(block)
         return out
+
+    def _run(self, func: Any, facts: OperationFacts, args: Any, kwargs: Any) -> Any:
+        tensors: list[Any] = []
+        key = signature(func, args, kwargs, tensors) if facts.knowable else None
+        known = None if key is None else self._known.get(key)
+        if known is not None:
+            known.count += 1
+            if known.sequence is None:
+                return self._remake(known.outputs[0], tensors, facts.packet)
+            return known.sequence(
+                [self._remake(output, tensors, facts.packet) for output in known.outputs]
+            )
+        before = None if key is None else state_of(tensors)
+        out = facts.substitute(func, args, kwargs) if facts.substitute else func(*args, **kwargs)
+        self._see(out, facts.packet)
+        described = None
+        if key is not None and before == state_of(tensors):
+            described = describe(out, tensors)
+        if described is None:
+            self._count(facts.name, 1)
+        else:
+            self._known[key] = KnownCall(facts.name, *described, (0, 0), 1)
+        return out
+
+    def _remake(self, output: Output | None, tensors: list[Any], operation: str) -> Any:
+        if output is None:
+            return None
+        tensor = remake(output, tensors)
+        if not output.tracked:
+            return tensor
+        storage = tensor.untyped_storage()
+        key = storage._cdata  # noqa: SLF001
+        if key not in self._alive:
+            block = self.allocate(storage.nbytes(), operation, output.dtype_name, output.shape)
+            self._alive[key] = _Life(storage, self._ended, key, block)
+        return tensor
+
+    def _count(self, name: str, times: int) -> None:
+        counts = self.recording.operations
+        counts[name] = counts.get(name, 0) + times
+
+    def finish(self) -> None:
+        """Add up what was counted by kind of call."""
+        for known in self._known.values():
+            if known.count:
+                self._count(known.name, known.count)
+                known.count = 0
 
     def _workspace(self, args: Any) -> None:
         backward = _current_node() is not None
@@ -119,7 +212,7 @@ class Recorder(TorchDispatchMode):
         known = self._alive.get(old.untyped_storage()._cdata)  # noqa: SLF001
         if known is None or made < 0 or self.recording.blocks[made].operation != "add":
             return
-        old_block = self._same.get(known[1], known[1])
+        old_block = self._same.get(known.block, known.block)
         if self.recording.blocks[old_block].size == self.recording.blocks[made].size:
             self._sum = (old_block, made, len(self.recording.events))
 
@@ -136,17 +229,17 @@ class Recorder(TorchDispatchMode):
         key = storage._cdata  # noqa: SLF001
         known = self._alive.get(key)
         if known is not None:
-            return self._same.get(known[1], known[1])
+            return self._same.get(known.block, known.block)
         block = self.allocate(
             storage.nbytes(), operation, str(tensor.dtype)[6:], tuple(tensor.shape)
         )
 
-        def died(_: Any, key: int = key, block: int = block) -> None:
-            self._alive.pop(key, None)
-            self._died(self._same.get(block, block))
-
-        self._alive[key] = (weakref.ref(storage, died), block)
+        self._alive[key] = _Life(storage, self._ended, key, block)
         return block
+
+    def _end(self, life: _Life) -> None:
+        self._alive.pop(life.key, None)
+        self._died(self._same.get(life.block, life.block))
 
     def name(self, tensor: torch.Tensor, kind: str, module: str) -> None:
         """Say what a tensor is."""
@@ -197,18 +290,8 @@ class Recorder(TorchDispatchMode):
 
 
 def _on_device(value: Any) -> bool:
-    import torch
-
     return isinstance(value, torch.Tensor) and value.device.type == DEVICE
 
 
-def _current_node() -> Any:
-    import torch
-
-    return torch._C._current_autograd_node()  # noqa: SLF001
-
-
-def _sequence_number() -> int:
-    import torch
-
-    return int(torch._C._autograd._get_sequence_nr())  # type: ignore[attr-defined] # noqa: SLF001
+_current_node = torch._C._current_autograd_node  # noqa: SLF001
+_sequence_number = torch._C._autograd._get_sequence_nr  # type: ignore[attr-defined] # noqa: SLF001

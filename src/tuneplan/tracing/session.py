@@ -61,6 +61,7 @@ def record(
             model, architecture, recipe, recorder,
             sequences=sequences, length=length, progress=progress,
         )  # fmt: skip
+    recorder.finish()
     for name, count in rules.chosen.items():
         recorder.recording.notes[f"attention_{name}"] = count
     return recorder.recording, time.perf_counter() - started
