@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from bisect import bisect_right
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -29,16 +29,8 @@ class _Life(weakref.ref[Any]):
     """A weak reference on a storage that knows its block."""
 
     __slots__ = ("block", "key")
-
-    def __new__(cls, storage: Any, ended: Any, key: int, block: int) -> Self:
-        """As ``weakref.ref``, with what it stands for."""
-        life = super().__new__(cls, storage, ended)
-        life.key, life.block = key, block
-        return life
-
-    def __init__(self, storage: Any, ended: Any, key: int, block: int) -> None:
-        super().__init__(storage, ended)
-        del key, block
+    block: int
+    key: int
 
 
 class OperationFacts:
@@ -62,10 +54,11 @@ class Recorder(TorchDispatchMode):
     """Watches every operation below autograd and every storage it makes.
 
     Storages die when the last tensor on them does: a weak reference on the storage tells. What
-    kernels allocate in passing (``hidden``) is added around the operation.
+    kernels allocate in passing (``hidden``) is added around the operation. What operations return
+    is asked once for each kind of call (``shapes``), unless ``remembers`` is false.
     """
 
-    def __init__(self, *, hopper: bool = False) -> None:
+    def __init__(self, *, hopper: bool = False, remembers: bool = True) -> None:
         super().__init__()
         self.recording = Recording()
         self.phase, self.step = "load", 0
@@ -80,6 +73,7 @@ class Recorder(TorchDispatchMode):
         self._sum = (-1, -1, -1)
         self._facts: dict[Any, OperationFacts] = {}
         self._known: dict[Any, KnownCall] = {}
+        self._remembers = remembers
         self.recording.marks.append((0, "load", 0))
 
     @classmethod
@@ -143,7 +137,7 @@ class Recorder(TorchDispatchMode):
 
     def _run(self, func: Any, facts: OperationFacts, args: Any, kwargs: Any) -> Any:
         tensors: list[Any] = []
-        key = signature(func, args, kwargs, tensors) if facts.knowable else None
+        key = signature(func, args, kwargs, tensors) if facts.knowable and self._remembers else None
         known = None if key is None else self._known.get(key)
         if known is not None:
             known.count += 1
@@ -174,7 +168,7 @@ class Recorder(TorchDispatchMode):
         key = storage._cdata  # noqa: SLF001
         if key not in self._alive:
             block = self.allocate(storage.nbytes(), operation, output.dtype_name, output.shape)
-            self._alive[key] = _Life(storage, self._ended, key, block)
+            self._watch(storage, key, block)
         return tensor
 
     def _count(self, name: str, times: int) -> None:
@@ -234,8 +228,12 @@ class Recorder(TorchDispatchMode):
             storage.nbytes(), operation, str(tensor.dtype)[6:], tuple(tensor.shape)
         )
 
-        self._alive[key] = _Life(storage, self._ended, key, block)
+        self._watch(storage, key, block)
         return block
+
+    def _watch(self, storage: Any, key: int, block: int) -> None:
+        life = self._alive[key] = _Life(storage, self._ended)
+        life.block, life.key = block, key
 
     def _end(self, life: _Life) -> None:
         self._alive.pop(life.key, None)
