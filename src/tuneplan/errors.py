@@ -11,6 +11,7 @@
         UnreadableFile         a file that is absent, empty, broken; ``.path``, ``.line``
         NotSupported           a thing that has no formula yet: refused by name, never approximated
       MissingExtra             ``.extra``: an optional dependency is not installed
+      TraceStopped             the process that traces ended without an answer
       CatalogError             one of the bundled fact files is wrong; file and key
 
 "Does not fit" is an answer, not an exception.
@@ -141,6 +142,10 @@ class MissingExtra(TuneplanError):
         )
         self.extra = extra
         self.purpose = purpose
+
+
+class TraceStopped(TuneplanError):
+    """The process that traces ended without an answer; the message says where it was."""
 
 
 class CatalogError(TuneplanError):

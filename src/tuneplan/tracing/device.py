@@ -17,34 +17,9 @@ from typing import Any, Final
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from tuneplan.errors import NotSupported
-from tuneplan.language import message
+from tuneplan.tracing.versions import check_torch
 
 DEVICE: Final = "fakecuda"
-OLDEST_TORCH: Final = (2, 9)
-NEWEST_TORCH: Final = (2, 13)
-
-
-def check_torch() -> str:
-    """The installed version of torch.
-
-    Raises:
-        NotSupported: where it is not one whose private API this module was tested with.
-    """
-    version = torch.__version__
-    numbers = tuple(int(part) for part in version.split("+")[0].split(".")[:2])
-    if not OLDEST_TORCH <= numbers <= NEWEST_TORCH:
-        raise NotSupported(
-            message(
-                "torch_untested",
-                "the trace uses parts of PyTorch that change without notice; torch {found} is not "
-                "among the versions it was tested with, {oldest} to {newest}",
-                found=version,
-                oldest=".".join(map(str, OLDEST_TORCH)),
-                newest=".".join(map(str, NEWEST_TORCH)),
-            )
-        )
-    return version
 
 
 @cache
@@ -52,7 +27,7 @@ def fake_device() -> torch.device:
     """Register the device, once a process, and patch what cannot work on fake tensors."""
     from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
-    check_torch()
+    check_torch(torch.__version__)
     _setup_privateuseone_for_python_backend(DEVICE, backend_module=_backend_module())
     torch.autograd.set_multithreading_enabled(False)
     _let_fused_backwards_through()

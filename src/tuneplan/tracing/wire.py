@@ -1,0 +1,201 @@
+"""What passes between the two processes, and into the cache: JSON values."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import Enum
+from typing import Any
+
+from tuneplan.spec import architecture as architectures
+from tuneplan.spec import parallelism as parallelisms
+from tuneplan.spec import recipe as recipes
+from tuneplan.spec.architecture import ModelArchitecture
+from tuneplan.spec.parallelism import Parallelism
+from tuneplan.spec.recipe import TrainingRecipe
+from tuneplan.tracing.recording import Block, Recording
+
+_CLASS = "class"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceRequest:
+    """What is to be traced.
+
+    Attributes:
+        sequences, length: Of the micro-batch.
+        shorter: A second length that is recorded too, for histories of lengths; None for none.
+        compute_capability: Of the card; None for an unknown one.
+    """
+
+    architecture: ModelArchitecture
+    recipe: TrainingRecipe
+    parallelism: Parallelism
+    sequences: int
+    length: int
+    shorter: int | None = None
+    compute_capability: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traced:
+    """What came back from the child.
+
+    Attributes:
+        recordings: At ``length``, and at ``shorter`` where that was asked for.
+        versions: Library to version, as imported.
+        import_s, trace_s: Seconds for importing the libraries, and for all recordings.
+        host_peak_bytes: Most main memory that the child held at once.
+        from_cache: No child ran.
+    """
+
+    recordings: tuple[Recording, ...]
+    versions: Mapping[str, str] = field(default_factory=dict)
+    import_s: float = 0.0
+    trace_s: float = 0.0
+    host_peak_bytes: int = 0
+    from_cache: bool = False
+
+
+def request_document(request: TraceRequest) -> dict[str, Any]:
+    """A request as JSON values."""
+    found = encoded(request)
+    assert isinstance(found, dict)  # noqa: S101 - what a dataclass becomes
+    return found
+
+
+def read_request(document: Mapping[str, Any]) -> TraceRequest:
+    """A request from its document."""
+    found = decoded(document)
+    assert isinstance(found, TraceRequest)  # noqa: S101 - our own document
+    return found
+
+
+def encoded(value: Any) -> Any:
+    """Frozen values, enums and tuples as JSON values that say what they were."""
+    if is_dataclass(value) and not isinstance(value, type):
+        inner = {one.name: encoded(getattr(value, one.name)) for one in fields(value)}
+        return {_CLASS: type(value).__name__, **inner}
+    if isinstance(value, Enum):
+        return {_CLASS: type(value).__name__, "value": value.value}
+    if isinstance(value, tuple):
+        return {_CLASS: "tuple", "items": [encoded(item) for item in value]}
+    if isinstance(value, Mapping):
+        return {str(key): encoded(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [encoded(item) for item in value]
+    return value
+
+
+def decoded(value: Any) -> Any:
+    """The values of ``encoded``."""
+    if isinstance(value, list):
+        return [decoded(item) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    name = value.get(_CLASS)
+    if name == "tuple":
+        return tuple(decoded(item) for item in value["items"])
+    kind = _classes().get(name) if isinstance(name, str) else None
+    if kind is None:
+        return {key: decoded(item) for key, item in value.items()}
+    if issubclass(kind, Enum):
+        return kind(value["value"])
+    return kind(**{key: decoded(item) for key, item in value.items() if key != _CLASS})
+
+
+def _classes() -> dict[str, type]:
+    if not _found:
+        for module in (architectures, recipes, parallelisms):
+            _found.update(
+                (name, one)
+                for name, one in vars(module).items()
+                if isinstance(one, type) and (is_dataclass(one) or issubclass(one, Enum))
+            )
+        _found["TraceRequest"] = TraceRequest
+    return _found
+
+
+_found: dict[str, type] = {}
+
+
+def traced_document(traced: Traced) -> dict[str, Any]:
+    """A result as JSON values."""
+    return {
+        "recordings": [_recording_document(one) for one in traced.recordings],
+        "versions": dict(traced.versions),
+        "import_s": traced.import_s,
+        "trace_s": traced.trace_s,
+        "host_peak_bytes": traced.host_peak_bytes,
+    }
+
+
+def read_traced(document: Mapping[str, Any], *, from_cache: bool = False) -> Traced:
+    """A result from its document.
+
+    Raises:
+        KeyError, TypeError, ValueError, IndexError: It is not one.
+    """
+    return Traced(
+        recordings=tuple(_read_recording(one) for one in document["recordings"]),
+        versions=document["versions"],
+        import_s=document["import_s"],
+        trace_s=document["trace_s"],
+        host_peak_bytes=document["host_peak_bytes"],
+        from_cache=from_cache,
+    )
+
+
+def _recording_document(recording: Recording) -> dict[str, Any]:
+    """Columns, with what repeats from layer to layer written once; without the teardown."""
+    end = recording.end
+    kinds: dict[tuple[Any, ...], int] = {}
+    described, sizes, born, died = [], [], [], []
+    for block in recording.blocks:
+        key = (
+            *(block.operation, block.module, block.dtype, block.shape),
+            *(block.phase, block.step, block.kind, block.stream),
+        )
+        described.append(kinds.setdefault(key, len(kinds)))
+        sizes.append(block.size)
+        born.append(block.born)
+        died.append(block.died if block.died < end else -1)
+    return {
+        "kinds": [list(key) for key in kinds],
+        "described": described,
+        "sizes": sizes,
+        "born": born,
+        "died": died,
+        "events": list(recording.events[:end]),
+        "marks": recording.marks,
+        "operations": {name: _plain(value) for name, value in recording.operations.items()},
+        "notes": dict(recording.notes),
+        "emptied": list(recording.emptied),
+    }
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, Sequence) else value
+
+
+def _read_recording(document: Mapping[str, Any]) -> Recording:
+    kinds = [
+        (operation, module, dtype, tuple(shape), phase, step, kind, stream)
+        for operation, module, dtype, shape, phase, step, kind, stream in document["kinds"]
+    ]
+    blocks = []
+    columns = zip(*(document[name] for name in ("described", "sizes", "born", "died")), strict=True)
+    for described, size, born, died in columns:
+        operation, module, dtype, shape, phase, step, kind, stream = kinds[described]
+        blocks.append(
+            Block(size, operation, module, dtype, shape, phase, born, step, kind, died, stream)
+        )
+    return Recording(
+        blocks=blocks,
+        events=array("q", document["events"]),
+        marks=[(at, phase, step) for at, phase, step in document["marks"]],
+        operations=document["operations"],
+        notes=document["notes"],
+        emptied=document["emptied"],
+    )
