@@ -100,7 +100,11 @@ def load_model(
                 bits=quantization.bits,
             )
         )
+    stand_ins = recorder.recording.stand_ins
+    if recipe.kernels.model_code != "transformers":
+        stand_ins["model code"] = f"transformers' in place of {recipe.kernels.model_code}'s"
     if quantization is not None:
+        stand_ins["4-bit linears"] = "bitsandbytes 0.50.2 nn/modules.py, autograd/_functions.py"
         _replace_linears(model, recipe)
     _materialize(model, recipe, recorder)
     _prepare(model, architecture, recipe)
@@ -318,8 +322,8 @@ def _enable_checkpointing(model: Any, recipe: TrainingRecipe) -> None:
                 kind=str(recipe.gradient_checkpointing),
             )
         )
-    model.gradient_checkpointing_enable(
-        gradient_checkpointing_kwargs={"use_reentrant": recipe.use_reentrant}
-    )
+    enable = getattr(model, "activation_checkpointing_enable", None)
+    enable = enable or model.gradient_checkpointing_enable
+    enable({"use_reentrant": recipe.use_reentrant})
     if recipe.method is not Method.FULL:
         model.enable_input_require_grads()

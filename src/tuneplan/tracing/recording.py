@@ -39,6 +39,7 @@ class Recording:
         marks: ``(event index, phase, step)``: where each phase begins; ``other`` is the end.
         operations: Calls of each operation.
         notes: What did not run as on a GPU, by name, with a count.
+        stand_ins: What ran in place of code that cannot run here, and after which source.
         emptied: Event indices before which the program gave cached memory back to the card.
     """
 
@@ -47,6 +48,7 @@ class Recording:
     marks: list[tuple[int, str, int]] = field(default_factory=list)
     operations: dict[str, int] = field(default_factory=dict)
     notes: dict[str, int] = field(default_factory=dict)
+    stand_ins: dict[str, str] = field(default_factory=dict)
     emptied: list[int] = field(default_factory=list)
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
 from functools import cache
 
@@ -38,6 +39,7 @@ def record(
     *,
     sequences: int,
     length: int,
+    evaluation_sequences: int = 0,
     compute_capability: float | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[Recording, float]:
@@ -52,14 +54,16 @@ def record(
     rules = AttentionRules(flash=compute_capability is None or compute_capability >= 8)
     torch.nn.functional.scaled_dot_product_attention = rules
     recorder = Recorder(hopper=compute_capability is not None and compute_capability >= 9)
-    with fake_mode(), recorder:
+    with warnings.catch_warnings(), fake_mode(), recorder:
+        warnings.simplefilter("ignore")  # of libraries, about their own next versions
         progress("build")
         model = build_model(architecture, recipe)
         progress("load")
         model = load_model(model, architecture, recipe, recorder)
         run_steps(
             model, architecture, recipe, recorder,
-            sequences=sequences, length=length, progress=progress,
+            sequences=sequences, length=length, evaluation_sequences=evaluation_sequences,
+            progress=progress,
         )  # fmt: skip
     recorder.finish()
     for name, count in rules.chosen.items():

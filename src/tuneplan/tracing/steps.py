@@ -54,47 +54,166 @@ def run_steps(
     *,
     sequences: int,
     length: int,
+    evaluation_sequences: int = 0,
     progress: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Two optimizer steps; with accumulation two micro-batches each."""
+    """Two optimizer steps, with accumulation two micro-batches each, then one evaluation batch.
+
+    Args:
+        model: On the device, with what is trained chosen.
+        architecture: Names the layers' classes.
+        recipe: Everything that decides what runs.
+        recorder: Watches.
+        sequences: Rows of a micro-batch.
+        length: Tokens of a row.
+        evaluation_sequences: Rows of an evaluation batch; 0 = no evaluation.
+        progress: Told what begins.
+
+    Raises:
+        NotSupported: for a part of the recipe that is not traced.
+    """
+    refuse_untraced(recipe)
+    model.train()
+    loop = _Loop(model, recipe, recorder, progress)
+    _watch_gradients(model, recorder)
+    _watch_modules(model, architecture, recorder)
+    for step in range(NUM_STEPS):
+        loop.step(step, sequences, length)
+    if evaluation_sequences:
+        loop.evaluate(evaluation_sequences, length)
+    recorder.start("other")
+
+
+def refuse_untraced(recipe: TrainingRecipe) -> None:
+    """Refuse what would otherwise be passed over in silence.
+
+    Raises:
+        NotSupported: names the part.
+    """
     if recipe.loss.path is not LossPath.FULL:
         raise NotSupported(
             message("trace_loss", "the loss path {path} is not traced", path=str(recipe.loss.path))
         )
-    model.train()
-    optimizer = make_optimizer(model, recipe.optimizer)
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    _watch_gradients(model, recorder)
-    _watch_modules(model, architecture, recorder)
-    micro_batches = min(recipe.gradient_accumulation_steps, 2)
-    kept: list[Any] = []
-    for step in range(NUM_STEPS):
-        for _ in range(micro_batches):
-            recorder.start("forward", step)
-            progress(f"forward {step}")
-            batch = _batch(recipe, sequences, length)
-            loss = _forward(model, batch, recipe, kept)
-            recorder.start("backward")
-            progress(f"backward {step}")
+    kernels = recipe.kernels
+    fused = [
+        name
+        for name in ("fused_norm", "fused_rope", "fused_mlp", "fused_adapter", "compiled")
+        if getattr(kernels, name)
+    ]
+    if fused:
+        raise NotSupported(
+            message(
+                "trace_kernels",
+                "{parts}: fused or compiled kernels are not traced",
+                parts=", ".join(fused),
+            )
+        )
+
+
+class _Loop:
+    """What a training loop holds from one step to the next."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        recipe: TrainingRecipe,
+        recorder: Recorder,
+        progress: Callable[[str], None],
+    ) -> None:
+        self.model, self.recipe, self.recorder = model, recipe, recorder
+        self.progress = progress
+        self.trained = [one for one in model.parameters() if one.requires_grad]
+        self.optimizer = make_optimizer(model, recipe.optimizer)
+        self.scaler = _scaler(recipe, self.trained, recorder)
+        self.outputs: list[Any] = []
+        self.loss: torch.Tensor | None = None
+
+    def step(self, number: int, sequences: int, length: int) -> None:
+        """Micro-batches, clipping, the optimizer's step, gradients dropped."""
+        for _ in range(min(self.recipe.gradient_accumulation_steps, 2)):
+            self._micro_batch(number, sequences, length)
+        self.recorder.start("optimizer_step")
+        self._update()
+        _name_states(self.optimizer, self.recorder)
+        self.model.zero_grad(set_to_none=True)
+
+    def _micro_batch(self, number: int, sequences: int, length: int) -> None:
+        self.recorder.start("forward", number)
+        self.progress(f"forward {number}")
+        batch = _batch(sequences, length)
+        loss = _forward(self.model, batch, self.recipe, self.outputs)
+        self.loss = loss if self.recipe.keeps_graph else None
+        self.recorder.start("backward")
+        self.progress(f"backward {number}")
+        if self.scaler is not None:
+            self.scaler.scale(loss).backward()
+        else:
             loss.backward()  # type: ignore[no-untyped-call]
-            del loss, batch
-        recorder.start("optimizer_step")
-        if recipe.max_grad_norm is not None:
-            torch.nn.utils.clip_grad_norm_(trained, recipe.max_grad_norm)
-        optimizer.step()
-        _name_states(optimizer, recorder)
-        model.zero_grad(set_to_none=True)
-    recorder.start("other")
+        if self.recipe.outputs_die_with_step or self.recipe.longest_first:
+            self.outputs.clear()
+            self.loss = None
+
+    def _update(self) -> None:
+        if self.scaler is not None:
+            self.scaler.unscale_(self.optimizer)
+        if self.recipe.max_grad_norm:
+            torch.nn.utils.clip_grad_norm_(self.trained, self.recipe.max_grad_norm, foreach=True)
+        if self.scaler is not None:
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        else:
+            self.optimizer.step()
+
+    def evaluate(self, sequences: int, length: int) -> None:
+        """One batch as Trainer evaluates: in ``eval`` mode, without a graph, only the loss kept.
+
+        Source: transformers ``trainer.py prediction_step`` with ``prediction_loss_only`` (no
+        ``compute_metrics``), 5.24: logits die with the batch.
+        """
+        self.recorder.start("evaluation")
+        self.progress("evaluation")
+        self.outputs.clear()
+        self.loss = None
+        self.model.eval()
+        with torch.no_grad():
+            _forward(self.model, _batch(sequences, length), self.recipe, self.outputs)
+        self.outputs.clear()
+        self.model.train()
 
 
-def _batch(recipe: TrainingRecipe, sequences: int, length: int) -> dict[str, torch.Tensor]:
+class _Scaler(torch.amp.GradScaler):
+    """PyTorch's gradient scaler, which would read on the host whether a gradient is infinite."""
+
+    def _maybe_opt_step(
+        self, optimizer: torch.optim.Optimizer, optimizer_state: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        del optimizer_state
+        return optimizer.step(*args, **kwargs)
+
+
+def _scaler(
+    recipe: TrainingRecipe, trained: list[torch.nn.Parameter], recorder: Recorder
+) -> _Scaler | None:
+    """The scaler of fp16 autocast.
+
+    It refuses fp16 gradients (``torch/amp/grad_scaler.py _unscale_grads_``): a loop that trains
+    half weights runs without one.
+    """
+    if not recipe.autocast or recipe.compute_dtype != "float16":
+        return None
+    if any(one.dtype is torch.float16 for one in trained):
+        recorder.recording.notes["fp16_gradients_without_scaler"] = 1
+        return None
+    recorder.recording.notes["gradient_scaler"] = 1
+    return _Scaler(DEVICE)
+
+
+def _batch(sequences: int, length: int) -> dict[str, torch.Tensor]:
     shape, device = (sequences, length), fake_device()
-    batch = {
+    return {
         name: torch.empty(shape, dtype=torch.int64, device=device)
         for name in ("input_ids", "attention_mask", "labels")
     }
-    del recipe
-    return batch
 
 
 def _forward(

@@ -1,0 +1,149 @@
+"""Precision, what is trained, accumulation and evaluation: bytes that can be counted by hand."""
+
+import pytest
+
+from tracing.small_jobs import (
+    HIDDEN,
+    INNER,
+    LAYERS,
+    LENGTH,
+    SEQUENCES,
+    TOKENS,
+    VOCABULARY,
+    of_kind,
+    recipe_for,
+    small_llama,
+    traced,
+)
+from tuneplan.errors import NotSupported
+from tuneplan.spec.recipe import Kernels
+from tuneplan.tracing.recording import Recording
+from tuneplan.tracing.result import summarize
+
+LINEARS = 4 * HIDDEN * HIDDEN + 3 * HIDDEN * INNER  # of a layer
+LAYER = LINEARS + 2 * HIDDEN
+PARAMETERS = 2 * VOCABULARY * HIDDEN + LAYERS * LAYER + HIDDEN
+RANK = 8
+ADAPTERS = LAYERS * RANK * (4 * 2 * HIDDEN + 3 * (HIDDEN + INNER))
+MAGNITUDES = LAYERS * (4 * HIDDEN + 2 * INNER + HIDDEN)
+
+
+def phases(recording: Recording) -> dict[str, int]:
+    return dict(summarize(recording).by_phase)
+
+
+def test_pure_bf16_holds_two_bytes_each_for_weight_gradient_and_both_moments():
+    model = small_llama()
+    recording = traced(model, recipe_for(model, autocast=False))
+    assert of_kind(recording, "trained_weight") == 2 * PARAMETERS
+    assert of_kind(recording, "optimizer_state") == 2 * 2 * PARAMETERS
+    assert of_kind(recording, "gradient", step=1) == 2 * PARAMETERS
+
+
+def test_an_fp32_model_under_autocast_holds_four_bytes_each():
+    model = small_llama()
+    recording = traced(model, recipe_for(model, training={"dtype": "float32"}))
+    assert of_kind(recording, "trained_weight") == 4 * PARAMETERS
+    assert of_kind(recording, "optimizer_state") == 2 * 4 * PARAMETERS
+    assert of_kind(recording, "gradient", step=1) == 4 * PARAMETERS
+
+
+def test_autocast_keeps_a_half_copy_of_every_linear_until_the_forward_ends():
+    """With checkpointing nothing else would keep them: 2 bytes for each weight of a linear."""
+    model = small_llama()
+    training = {"dtype": "float32", "gradient_checkpointing": True}
+    recording = traced(model, recipe_for(model, training=training))
+    shapes = {(HIDDEN, HIDDEN), (INNER, HIDDEN), (HIDDEN, INNER)}
+    first, second = (
+        sum(
+            block.size
+            for block in recording.blocks
+            if block.dtype == "bfloat16" and block.shape in shapes
+            if block.operation == "_to_copy" and (block.step, block.phase) == (1, phase)
+        )
+        for phase in ("forward", "backward")
+    )
+    assert first == 2 * LAYERS * LINEARS
+    assert second == 2 * LAYERS * LINEARS
+
+
+def test_fp16_scales_its_loss_with_the_scaler_of_pytorch():
+    model = small_llama()
+    recording = traced(model, recipe_for(model, training={"dtype": "float32", "precision": "fp16"}))
+    assert recording.notes["gradient_scaler"] == 1
+    assert recording.operations["aten._amp_foreach_non_finite_check_and_unscale_.default"] == 2
+    assert recording.operations["aten._amp_update_scale_.default"] == 2
+
+
+def test_fp16_weights_are_trained_without_the_scaler_and_the_result_says_so():
+    model = small_llama()
+    recording = traced(model, recipe_for(model, training={"dtype": "float16", "precision": "fp16"}))
+    assert recording.notes["fp16_gradients_without_scaler"] == 1
+    assert "gradient_scaler" not in recording.notes
+
+
+def test_freeze_trains_the_last_layer_alone():
+    model = small_llama()
+    recipe = recipe_for(model, method="freeze", trained_layers=1)
+    recording = traced(model, recipe)
+    assert of_kind(recording, "trained_weight") == 2 * LAYER
+    assert of_kind(recording, "frozen_weight") == 2 * (PARAMETERS - LAYER)
+    assert of_kind(recording, "optimizer_state") == 2 * 2 * LAYER
+
+
+def test_frozen_layers_below_the_trained_one_keep_nothing():
+    """Their forward makes no graph: activations of one layer less than with both trained."""
+    model = small_llama()
+    one, both = (
+        phases(traced(model, recipe_for(model, method="freeze", trained_layers=layers)))["forward"]
+        for layers in (1, 2)
+    )
+    kept_of_a_layer = both - one - 2 * 2 * LAYER
+    assert kept_of_a_layer > 10 * TOKENS * HIDDEN * 2
+
+
+def test_rslora_holds_what_lora_holds_and_dora_one_magnitude_for_each_output():
+    model = small_llama()
+    trained = {}
+    for method, adapter in (("lora", {}), ("lora", {"use_rslora": True}), ("dora", {})):
+        recording = traced(model, recipe_for(model, method=method, adapter=adapter))
+        trained[method, *adapter] = of_kind(recording, "trained_weight")
+    assert trained["lora",] == 4 * ADAPTERS
+    assert trained["lora", "use_rslora"] == 4 * ADAPTERS
+    assert trained["dora",] == 4 * (ADAPTERS + MAGNITUDES)
+
+
+def test_the_second_micro_batch_starts_with_the_gradients_of_the_first():
+    model = small_llama()
+    once = phases(traced(model, recipe_for(model)))
+    recipe = recipe_for(model, training={"gradient_accumulation_steps": 4})
+    assert phases(traced(model, recipe))["forward"] - once["forward"] == 2 * PARAMETERS
+
+
+def test_clipping_takes_a_norm_of_every_gradient_and_can_be_off():
+    model = small_llama()
+    clipped = traced(model, recipe_for(model))
+    assert clipped.operations["aten._foreach_norm.Scalar"] == 2
+    free = traced(model, recipe_for(model, max_grad_norm=None))
+    assert "aten._foreach_norm.Scalar" not in free.operations
+
+
+def test_evaluation_holds_states_and_three_copies_of_its_logits_but_no_gradient():
+    """At the loss: half logits, their fp32 copy and the log-softmax, 2 + 4 + 4 bytes a logit."""
+    model = small_llama()
+    recipe = recipe_for(model)
+    assert "evaluation" not in phases(traced(model, recipe))
+    few, many = (
+        phases(traced(model, recipe, evaluation_sequences=rows))["evaluation"] for rows in (2, 6)
+    )
+    more = 4 * LENGTH
+    hidden_and_tokens = more * (2 * 2 * HIDDEN + 4 * 8)
+    assert few > 3 * 2 * PARAMETERS + 10 * SEQUENCES * LENGTH * VOCABULARY
+    assert 0 <= (many - few) - 10 * more * VOCABULARY <= hidden_and_tokens
+
+
+def test_fused_and_compiled_kernels_are_refused_by_name():
+    model = small_llama()
+    recipe = recipe_for(model, kernels=Kernels(compiled=True, fused_adapter=True))
+    with pytest.raises(NotSupported, match="fused_adapter, compiled"):
+        traced(model, recipe)
