@@ -11,39 +11,13 @@ import torch
 from tuneplan.errors import NotSupported
 from tuneplan.language import message
 from tuneplan.spec.architecture import ModelArchitecture
-from tuneplan.spec.recipe import (
-    LossPath,
-    Optimizer,
-    OptimizerFamily,
-    OptimizerImplementation,
-    TrainingRecipe,
-)
+from tuneplan.spec.recipe import LossPath, TrainingRecipe
 from tuneplan.tracing.build import decoder_layers, torch_dtype
 from tuneplan.tracing.device import DEVICE, fake_device
+from tuneplan.tracing.optimizers import make_optimizer, states_of
 from tuneplan.tracing.recorder import Recorder
 
 NUM_STEPS = 2
-
-
-def make_optimizer(model: torch.nn.Module, optimizer: Optimizer) -> torch.optim.Optimizer:
-    """PyTorch's own optimizer where it has it.
-
-    Raises:
-        NotSupported: for a family that is not traced yet.
-    """
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    how = {
-        "foreach": optimizer.implementation is OptimizerImplementation.FOREACH,
-        "fused": optimizer.implementation is OptimizerImplementation.FUSED,
-    }
-    if optimizer.family is OptimizerFamily.ADAMW and not optimizer.master_weights:
-        return torch.optim.AdamW(trained, lr=1e-4, **how)
-    if optimizer.family in (OptimizerFamily.SGD, OptimizerFamily.SGD_MOMENTUM):
-        momentum = 0.9 if optimizer.family is OptimizerFamily.SGD_MOMENTUM else 0.0
-        return torch.optim.SGD(trained, lr=1e-4, momentum=momentum, **how)
-    raise NotSupported(
-        message("trace_optimizer", "the optimizer {name} is not traced", name=optimizer.name)
-    )
 
 
 def run_steps(
@@ -74,8 +48,8 @@ def run_steps(
     """
     refuse_untraced(recipe)
     model.train()
-    loop = _Loop(model, recipe, recorder, progress)
     _watch_gradients(model, recorder)
+    loop = _Loop(model, recipe, recorder, progress)
     _watch_modules(model, architecture, recorder)
     for step in range(NUM_STEPS):
         loop.step(step, sequences, length)
@@ -122,19 +96,45 @@ class _Loop:
     ) -> None:
         self.model, self.recipe, self.recorder = model, recipe, recorder
         self.progress = progress
-        self.trained = [one for one in model.parameters() if one.requires_grad]
-        self.optimizer = make_optimizer(model, recipe.optimizer)
+        named = [(name, one) for name, one in model.named_parameters() if one.requires_grad]
+        self.trained = [parameter for _, parameter in named]
+        self.optimizers: list[torch.optim.Optimizer] = []
+        if recipe.optimizer.in_backward:
+            self._step_in_backward(named)
+        else:
+            self.optimizers.append(make_optimizer(named, recipe.optimizer, recorder.recording))
         self.scaler = _scaler(recipe, self.trained, recorder)
         self.outputs: list[Any] = []
         self.loss: torch.Tensor | None = None
+
+    def _step_in_backward(self, named: list[tuple[str, torch.nn.Parameter]]) -> None:
+        """An optimizer for each parameter, which steps as soon as its gradient is there.
+
+        Source: torchtune 0.6 ``training/memory.py register_optim_in_bwd_hooks``; transformers
+        ``trainer_optimizer.py _setup_low_rank_optimizer`` (layerwise).
+        """
+        for name, parameter in named:
+            one = make_optimizer(
+                [(name, parameter)], self.recipe.optimizer, self.recorder.recording
+            )
+            self.optimizers.append(one)
+
+            def step(tensor: torch.Tensor, one: torch.optim.Optimizer = one) -> None:
+                del tensor
+                one.step()
+                _name_states(one, self.recorder)
+                one.zero_grad()
+
+            parameter.register_post_accumulate_grad_hook(step)
 
     def step(self, number: int, sequences: int, length: int) -> None:
         """Micro-batches, clipping, the optimizer's step, gradients dropped."""
         for _ in range(min(self.recipe.gradient_accumulation_steps, 2)):
             self._micro_batch(number, sequences, length)
         self.recorder.start("optimizer_step")
-        self._update()
-        _name_states(self.optimizer, self.recorder)
+        if not self.recipe.optimizer.in_backward:
+            self._update(self.optimizers[0])
+            _name_states(self.optimizers[0], self.recorder)
         self.model.zero_grad(set_to_none=True)
 
     def _micro_batch(self, number: int, sequences: int, length: int) -> None:
@@ -153,16 +153,16 @@ class _Loop:
             self.outputs.clear()
             self.loss = None
 
-    def _update(self) -> None:
+    def _update(self, optimizer: torch.optim.Optimizer) -> None:
         if self.scaler is not None:
-            self.scaler.unscale_(self.optimizer)
+            self.scaler.unscale_(optimizer)
         if self.recipe.max_grad_norm:
             torch.nn.utils.clip_grad_norm_(self.trained, self.recipe.max_grad_norm, foreach=True)
         if self.scaler is not None:
-            self.scaler.step(self.optimizer)
+            self.scaler.step(optimizer)
             self.scaler.update()
         else:
-            self.optimizer.step()
+            optimizer.step()
 
     def evaluate(self, sequences: int, length: int) -> None:
         """One batch as Trainer evaluates: in ``eval`` mode, without a graph, only the loss kept.
@@ -286,7 +286,6 @@ def _watch_modules(
 
 
 def _name_states(optimizer: torch.optim.Optimizer, recorder: Recorder) -> None:
-    for state in optimizer.state.values():
-        for name, value in state.items():
-            if isinstance(value, torch.Tensor) and value.device.type == DEVICE:
-                recorder.name(value, "optimizer_state", name)
+    for kind, name, value in states_of(optimizer):
+        if value.device.type == DEVICE:
+            recorder.name(value, kind, name)
