@@ -11,9 +11,23 @@ from tuneplan.errors import NotSupported
 from tuneplan.estimation.roles import with_expert_targets
 from tuneplan.language import message
 from tuneplan.spec.architecture import ModelArchitecture, WeightKind
-from tuneplan.spec.recipe import Adapter, AttentionKernel, Method, QuantizationType, TrainingRecipe
+from tuneplan.spec.recipe import (
+    Adapter,
+    AttentionKernel,
+    Method,
+    Quantization,
+    QuantizationType,
+    TrainingRecipe,
+)
 from tuneplan.tracing.device import fake_device
-from tuneplan.tracing.kbit import Linear4bit
+from tuneplan.tracing.gptq import GPTQ_SOURCE, GptqLinear
+from tuneplan.tracing.kbit import (
+    EIGHT_BIT_SOURCE,
+    FOUR_BIT_SOURCE,
+    Linear4bit,
+    Linear8bitLt,
+    QuantizedLinear,
+)
 from tuneplan.tracing.recorder import Recorder
 
 _IMPLEMENTATIONS = {
@@ -88,34 +102,31 @@ def load_model(
     recorder: Recorder,
 ) -> torch.nn.Module:
     """Put weights on the device as loading does, then prepare them and add adapters."""
-    quantization = recipe.quantization
-    if quantization is not None and (
-        quantization.bits != 4 or quantization.type is QuantizationType.GPTQ
-    ):
-        raise NotSupported(
-            message(
-                "trace_quantization",
-                "the trace knows bitsandbytes' 4-bit layers; {kind} with {bits} bits is not traced",
-                kind=str(quantization.type),
-                bits=quantization.bits,
-            )
-        )
     stand_ins = recorder.recording.stand_ins
     if recipe.kernels.model_code != "transformers":
         stand_ins["model code"] = f"transformers' in place of {recipe.kernels.model_code}'s"
-    if quantization is not None:
-        stand_ins["4-bit linears"] = "bitsandbytes 0.50.2 nn/modules.py, autograd/_functions.py"
-        _replace_linears(model, recipe)
+    if recipe.quantization is not None:
+        kind, source = _quantized_linear(recipe.quantization)
+        stand_ins["quantized linears"] = source
+        _replace_linears(model, recipe.quantization, kind)
     _materialize(model, recipe, recorder)
     _prepare(model, architecture, recipe)
     if recipe.adapter is not None:
         model = _adapt(model, architecture, recipe)
     _choose_trained(model, architecture, recipe)
     _enable_checkpointing(model, recipe)
+    _name_weights(model, recorder)
+    return model
+
+
+def _name_weights(model: torch.nn.Module, recorder: Recorder) -> None:
+    for name, module in model.named_modules():
+        if isinstance(module, QuantizedLinear):
+            for constant in module.constants():
+                recorder.name(constant, "quantization_constant", name)
     for name, parameter in model.named_parameters():
         kind = "trained_weight" if parameter.requires_grad else "frozen_weight"
         recorder.name(parameter, kind, name)
-    return model
 
 
 def _head_of(model: Any) -> torch.nn.Module | None:
@@ -123,13 +134,22 @@ def _head_of(model: Any) -> torch.nn.Module | None:
     return head if isinstance(head, torch.nn.Module) else None
 
 
-def _replace_linears(model: torch.nn.Module, recipe: TrainingRecipe) -> None:
+def _quantized_linear(quantization: Quantization) -> tuple[type[QuantizedLinear], str]:
+    """The stand-in for a kind of quantised linear, and its source."""
+    if quantization.type is QuantizationType.GPTQ:
+        return GptqLinear, GPTQ_SOURCE
+    if quantization.bits == 8:
+        return Linear8bitLt, EIGHT_BIT_SOURCE
+    return Linear4bit, FOUR_BIT_SOURCE
+
+
+def _replace_linears(
+    model: torch.nn.Module, quantization: Quantization, kind: type[QuantizedLinear]
+) -> None:
     """As ``transformers/integrations/bitsandbytes.py replace_with_bnb_linear`` (5.24) chooses.
 
     Subclasses of ``nn.Linear`` (Falcon's, most routers) are left alone.
     """
-    quantization = recipe.quantization
-    assert quantization is not None  # noqa: S101 - the caller asks
     from transformers.pytorch_utils import Conv1D
 
     head = _head_of(model)
@@ -138,10 +158,10 @@ def _replace_linears(model: torch.nn.Module, recipe: TrainingRecipe) -> None:
             if child is head and not quantization.quantizes_head:
                 continue
             if type(child) is torch.nn.Linear:
-                child.__class__ = Linear4bit
+                child.__class__ = kind
             elif isinstance(child, Conv1D):
                 child.in_features, child.out_features = child.weight.shape
-                child.__class__ = Linear4bit
+                child.__class__ = kind
 
 
 def _materialize(model: torch.nn.Module, recipe: TrainingRecipe, recorder: Recorder) -> None:
@@ -149,7 +169,7 @@ def _materialize(model: torch.nn.Module, recipe: TrainingRecipe, recorder: Recor
     device = fake_device()
     moved: dict[int, tuple[torch.nn.Parameter, object]] = {}
     for module in model.modules():
-        if isinstance(module, Linear4bit):
+        if isinstance(module, QuantizedLinear):
             assert recipe.quantization is not None  # noqa: S101 - only then are there such layers
             module.quantize(recipe.quantization, device, module.weight.dtype)
             module.compute_dtype = torch_dtype(recipe.compute_dtype)
@@ -183,8 +203,9 @@ def _prepare(
         if type(module).__name__ in layers
         for parameter in module.parameters()
     }
+    packed = {id(one.weight) for one in model.modules() if isinstance(one, QuantizedLinear)}
     for name, parameter in model.named_parameters():
-        if not parameter.is_floating_point():
+        if id(parameter) in packed:
             continue
         is_norm = "norm" in name.rsplit(".", 2)[-2] or ".ln" in name
         if is_norm:
@@ -207,7 +228,9 @@ def _adapt(
     adapter = recipe.adapter
     assert adapter is not None  # noqa: S101 - the caller asks
     stacked = _stacked_targets(architecture, adapter)
-    model.is_loaded_in_4bit = recipe.quantization is not None  # type: ignore[assignment]
+    bits = recipe.quantization.bits if recipe.quantization else 16
+    model.is_loaded_in_4bit = bits == 4  # type: ignore[assignment]
+    model.is_loaded_in_8bit = bits == 8  # type: ignore[assignment]
     config = LoraConfig(
         r=adapter.r,
         lora_alpha=int(adapter.lora_alpha),
