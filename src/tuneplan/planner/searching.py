@@ -8,7 +8,8 @@ estimate.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,7 @@ from tuneplan.planner.dataset import Dataset
 from tuneplan.planner.grid_times import GridTimes
 from tuneplan.planner.grids import Grid, Grids
 from tuneplan.planner.resolving import with_trained_share
+from tuneplan.planner.sharing import both, in_halves
 from tuneplan.planner.sources import Sources
 from tuneplan.planner.space import Space, Variant
 from tuneplan.spec.architecture import ModelArchitecture
@@ -38,6 +40,20 @@ from tuneplan.spec.hardware import Accelerator, Cluster
 from tuneplan.spec.stated import StatedJob
 
 Floats = NDArray[np.float64]
+
+
+# What a class of chips costs beyond its chips, in chips; from how many candidates on a second
+# process is worth its start.
+_CLASS_WEIGHT: Final = 4.0
+_WORTH_SHARING: Final = 4000
+
+
+@dataclass(slots=True)
+class _Found:
+    """Blocks of the table and refusals, each with its variant and class of chips."""
+
+    blocks: list[tuple[tuple[int, int], dict[str, Floats]]] = field(default_factory=list)
+    refusals: list[tuple[tuple[int, int], Refusal]] = field(default_factory=list)
 
 
 class Search:
@@ -60,21 +76,42 @@ class Search:
         self._grids = Grids(space, model, dataset)
         self._times = GridTimes(self._grids, job.hardware.disk_bytes_per_s)
         self._clusters: dict[tuple[int, tuple[int, int]], Cluster | None] = {}
-        self._refusals: dict[str, Refusal] = {}
+        self._found = _Found()
+        self._place = (0, 0)
 
-    def table(self) -> Table:
-        """Evaluate everything."""
-        variants = tuple(self.space.variants())
-        blocks: list[dict[str, Floats]] = []
-        for index, variant in enumerate(variants):
-            for chips in self.classes.values():
-                blocks += self._evaluate(index, variant, chips)
+    def table(self, processes: int = 1) -> Table:
+        """Evaluate everything; ``processes`` 2 gives about half of it to a forked process."""
+        numbers = list(range(len(self.classes)))
+        if processes > 1 and self.space.size >= _WORTH_SHARING:
+            weights = [_CLASS_WEIGHT + len(chips) for chips in self.classes.values()]
+            mine, theirs = in_halves(numbers, weights)
+            found = _Found()
+            for part in both(lambda: self._search(mine), lambda: self._search(theirs)):
+                found.blocks += part.blocks
+                found.refusals += part.refusals
+        else:
+            found = self._search(numbers)
+        return self._tabled(found)
+
+    def _search(self, numbers: list[int]) -> _Found:
+        """Everything on these classes of chips."""
+        self._found = _Found()
+        classes = list(self.classes.values())
+        for index, variant in enumerate(self.space.variants()):
+            for number in numbers:
+                self._place = (index, number)
+                blocks = self._evaluate(index, variant, classes[number])
+                self._found.blocks += [(self._place, block) for block in blocks]
+        return self._found
+
+    def _tabled(self, found: _Found) -> Table:
+        blocks = [block for _, block in sorted(found.blocks, key=lambda one: one[0])]
         columns = {
             name: np.concatenate([block[name] for block in blocks]) if blocks else np.empty(0)
             for name in _COLUMNS
         }
         return Table(
-            variants=variants,
+            variants=tuple(self.space.variants()),
             recipe=self.job.recipe,
             space=self.space,
             variant=columns["variant"].astype(np.intp),
@@ -85,7 +122,7 @@ class Search:
             needed_bytes=columns["needed_bytes"],
             step_s=columns["step_s"],
             total_s=columns["total_s"],
-            refusals=tuple(self._refusals[code] for code in sorted(self._refusals)),
+            refusals=_joined(found.refusals),
         )
 
     # --- One variant on one class of chips ---------------------------------------------------
@@ -174,7 +211,6 @@ class Search:
         count: int,
         micro_batch: int | None = None,
     ) -> None:
-        old = self._refusals.get(text.code)
         example = {
             "method": variant.method,
             "parallelism.strategy": variant.strategy,
@@ -185,12 +221,8 @@ class Search:
         }
         if micro_batch is not None:
             example["training.per_device_train_batch_size"] = micro_batch
-        self._refusals[text.code] = Refusal(
-            code=text.code,
-            message=text if old is None else old.message,
-            count=count + (old.count if old else 0),
-            example=example if old is None else old.example,
-        )
+        refusal = Refusal(code=text.code, message=text, count=count, example=example)
+        self._found.refusals.append((self._place, refusal))
 
     def _price(
         self, index: int, variant: Variant, grid: Grid, chips: list[int]
@@ -252,6 +284,17 @@ class Search:
 _COLUMNS = (
     "variant", "chip", "shape", "micro_batch", "accumulation", "needed_bytes", "step_s", "total_s",
 )  # fmt: skip
+
+
+def _joined(refusals: list[tuple[tuple[int, int], Refusal]]) -> tuple[Refusal, ...]:
+    """One refusal a code: all counts, the first example."""
+    by_code: dict[str, Refusal] = {}
+    for _, refusal in sorted(refusals, key=lambda one: one[0]):
+        old = by_code.get(refusal.code)
+        by_code[refusal.code] = (
+            refusal if old is None else replace(old, count=old.count + refusal.count)
+        )
+    return tuple(by_code[code] for code in sorted(by_code))
 
 
 def _same_recipe(one: ResolvedRecipe, other: ResolvedRecipe) -> bool:
