@@ -37,6 +37,9 @@ class Message:
     template: str
     params: Mapping[str, Any] = field(default_factory=dict)
 
+    def __reduce__(self) -> tuple[type[Message], tuple[str, str, dict[str, Any]]]:
+        return Message, (self.code, self.template, dict(self.params))
+
     def __str__(self) -> str:
         return translate(self.template).format(**self.params)
 

@@ -27,12 +27,14 @@ def command(
     searched.
     """
     from tuneplan.planner.plan import plan_job
+    from tuneplan.planner.sharing import processes_at_hand
     from tuneplan.planner.sources import sources_for
     from tuneplan.report.plan import plan_text
     from tuneplan.report.plan_answer import plan_answer
 
     stated, day = job.read(), today()
-    plan = plan_job(stated, sources_for(stated, today=day))
+    sources = sources_for(stated, today=day)
+    plan = plan_job(stated, sources, processes=processes_at_hand())
     answer = plan_answer(plan, as_of=day.isoformat())
     show(answer, partial(plan_text, full=full), as_json=as_json)
     if require_fit and not answer.entries:

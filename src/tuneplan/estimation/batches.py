@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -221,7 +222,13 @@ def _padded_length(lengths: Lengths, batch_size: int, max_length: int, padding: 
 
 def packing_efficiency(lengths: Lengths, max_length: int) -> float:
     """Share of packed positions that hold tokens, by best-fit decreasing (TRL's ``bfd``)."""
-    whole = np.maximum(np.rint(lengths), 1).astype(int)
+    whole = np.maximum(np.rint(lengths), 1).astype(np.int64)
+    return _packed_share(whole.tobytes(), max_length)
+
+
+@lru_cache(maxsize=64)
+def _packed_share(lengths: bytes, max_length: int) -> float:
+    whole = np.frombuffer(lengths, dtype=np.int64)
     return best_fit_decreasing_efficiency(whole.tolist(), max_length)
 
 

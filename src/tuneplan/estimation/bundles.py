@@ -7,7 +7,7 @@ operation by itself; a search prices a walk on every chip, and a walk has many e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -79,27 +79,64 @@ class Bundle:
     products: tuple[_Products, ...]
     calls: tuple[tuple[Operation, dict[Stretch, float]], ...]
 
+    def part(self, which: slice) -> Bundle:
+        """Of some of the micro-batches, where they were arrays."""
 
-def bundle(operations: Sequence[Operation]) -> Bundle:
-    """Put the operations of a micro-batch together; independent of any chip."""
+        def some(size: Number) -> Number:
+            return size[which] if isinstance(size, np.ndarray) and size.ndim else size
+
+        return Bundle(
+            launches=self.launches,
+            streams={
+                stretch: _Stream(*(some(size) for size in (one.plain, one.cast, one.strided)))
+                for stretch, one in self.streams.items()
+            },
+            copies={
+                stretch: replace(copy, bytes_moved=some(copy.bytes_moved))
+                for stretch, copy in self.copies.items()
+            },
+            products=tuple(
+                replace(group, m=group.m[:, which], n=group.n[:, which], k=group.k[:, which])
+                if group.m.ndim > 1
+                else group
+                for group in self.products
+            ),
+            calls=tuple((_some_of(call, some), runs) for call, runs in self.calls),
+        )
+
+
+def _some_of(call: Operation, some: Callable[[Number], Number]) -> Operation:
+    shape = call.attention and replace(
+        call.attention,
+        num_sequences=some(call.attention.num_sequences),
+        length=some(call.attention.length),
+    )
+    return replace(
+        call, attention=shape, flops=some(call.flops), bytes_moved=some(call.bytes_moved),
+        cast_bytes=some(call.cast_bytes), strided_bytes=some(call.strided_bytes),
+    )  # fmt: skip
+
+
+def bundle(operations: Iterable[tuple[Operation, float]]) -> Bundle:
+    """Put operations, each with how often it runs, together; independent of any chip."""
     launches: dict[Stretch, float] = {}
     streams: dict[Stretch, _Stream] = {}
     copies: dict[Stretch, Operation] = {}
     products: dict[DType, dict[Any, tuple[Operation, dict[Stretch, float]]]] = {}
     calls: dict[Any, tuple[Operation, dict[Stretch, float]]] = {}
-    for operation in operations:
+    for operation, count in operations:
         stretch = stretch_of(operation)
         if operation.kind is OperationKind.HOST_COPY:
-            copies[stretch] = _more(copies.get(stretch), operation)
+            copies[stretch] = _more(copies.get(stretch), operation, count)
             continue
-        launches[stretch] = launches.get(stretch, 0.0) + operation.count * operation.launches
+        launches[stretch] = launches.get(stretch, 0.0) + count * operation.launches
         if is_product(operation):
             found = products.setdefault(operation.dtype, {})
-            _count(found, _product_key(operation), operation, stretch)
+            _count(found, _product_key(operation), operation, stretch, count)
         elif operation.kind in _STREAMS:
-            _pour(streams.setdefault(stretch, _Stream()), operation)
+            _pour(streams.setdefault(stretch, _Stream()), operation, count)
         else:
-            _count(calls, _call_key(operation), operation, stretch)
+            _count(calls, _call_key(operation), operation, stretch, count)
     return Bundle(
         launches=launches,
         streams=streams,
@@ -109,15 +146,14 @@ def bundle(operations: Sequence[Operation]) -> Bundle:
     )
 
 
-def _more(before: Operation | None, operation: Operation) -> Operation:
-    size = operation.bytes_moved * operation.count
+def _more(before: Operation | None, operation: Operation, count: float) -> Operation:
+    size = operation.bytes_moved * count
     if before is not None:
         size = size + before.bytes_moved
     return replace(operation, count=1.0, bytes_moved=size)
 
 
-def _pour(stream: _Stream, operation: Operation) -> None:
-    count = operation.count
+def _pour(stream: _Stream, operation: Operation, count: float) -> None:
     plain = operation.bytes_moved - operation.cast_bytes - operation.strided_bytes
     stream.plain = stream.plain + plain * count
     stream.cast = stream.cast + operation.cast_bytes * count
@@ -129,9 +165,10 @@ def _count(
     key: Any,
     operation: Operation,
     stretch: Stretch,
+    count: float,
 ) -> None:
     _, runs = found.setdefault(key, (operation, {}))
-    runs[stretch] = runs.get(stretch, 0.0) + operation.count
+    runs[stretch] = runs.get(stretch, 0.0) + count
 
 
 def _bytes(*sizes: Number) -> tuple[bytes, ...]:

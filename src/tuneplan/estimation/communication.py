@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -191,15 +192,23 @@ def _link(cluster: Cluster) -> str:
 def _inside_node_s(
     curve: CollectiveCurve, collective: Collective, ranks: int, cluster: Cluster
 ) -> float:
-    measured = curve.time_s[collective.kind]
-    rows = [_at_size(curve, row, collective.size_bytes) for row in measured]
-    seconds = float(np.interp(np.log(ranks), np.log(curve.ranks), rows))
-    latency = float(np.interp(np.log(ranks), np.log(curve.ranks), measured[:, 0]))
+    seconds, latency = _measured_s(curve, collective.kind, collective.size_bytes, ranks)
     link = cluster.intra_node_bytes_per_s or curve.link_bytes_per_s
     slower = curve.link_bytes_per_s / link
     if curve.link == "pcie" and not cluster.accelerator.peer_access:
         slower *= _NO_PEER_ACCESS_SLOWDOWN
     return latency + max(seconds - latency, 0.0) * slower
+
+
+@lru_cache(maxsize=4096)
+def _measured_s(
+    curve: CollectiveCurve, kind: str, size_bytes: float, ranks: int
+) -> tuple[float, float]:
+    """Seconds on the measured link, and those of its smallest size."""
+    measured = curve.time_s[kind]
+    rows = [_at_size(curve, row, size_bytes) for row in measured]
+    seconds = float(np.interp(np.log(ranks), np.log(curve.ranks), rows))
+    return seconds, float(np.interp(np.log(ranks), np.log(curve.ranks), measured[:, 0]))
 
 
 def _at_size(curve: CollectiveCurve, row: NDArray[np.float64], size_bytes: float) -> float:

@@ -6,8 +6,9 @@ off training runs, for want of a kernel's timing: ``_TRITON_SHARE``.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -40,8 +41,6 @@ _TRITON_SHARE: Final = {"flash_attention_2": 0.32, "flash_attention_3": 0.185}
 # eager_attention_forward (transformers 4.48) and PyTorch's softmax kernels.
 _EAGER_FORWARD_BYTES: Final = 28.0
 _EAGER_BACKWARD_BYTES: Final = 30.0
-
-_CORNERS: Final = tuple(itertools.product((0, 1), repeat=3))
 
 
 def operation_time_s(operation: Operation, curves: ChipCurves) -> Number:
@@ -87,20 +86,58 @@ def gemm_time_s(curve: GemmCurve, m: Number, n: Number, k: Number) -> Floats:
     or k of 0) takes no time.
     """
     sizes = np.broadcast_arrays(*(np.asarray(axis, dtype=float) for axis in (m, n, k)))
-    corners, beyond = [], np.ones(sizes[0].shape)
-    for size, grid in zip(sizes, (curve.log_m, curve.log_n, curve.log_k), strict=True):
-        at = np.log(np.maximum(size, 1.0))
+    grids = (curve.log_m, curve.log_n, curve.log_k)
+    place, beyond = _product_place(_as_bytes(grids), _as_bytes(sizes), sizes[0].shape)
+    return np.exp(place.read(curve.log_time_s)) * beyond
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where points lie in a table of three axes.
+
+    Attributes:
+        index: Of the corners around each point in the flattened table, ``(corners, *points)``.
+        weight: Of each corner.
+    """
+
+    index: NDArray[np.intp]
+    weight: Floats
+
+    def read(self, table: Floats) -> Floats:
+        """The table between its points."""
+        return np.asarray((self.weight * table.reshape(-1)[self.index]).sum(axis=0))
+
+
+def _as_bytes(arrays: Iterable[Floats]) -> tuple[bytes, ...]:
+    return tuple(array.tobytes() for array in arrays)
+
+
+# A search looks the same shapes up on every chip, and tables share their axes.
+@lru_cache(maxsize=256)
+def _product_place(
+    grids: tuple[bytes, ...], sizes: tuple[bytes, ...], shape: tuple[int, ...]
+) -> tuple[_Place, Floats]:
+    """Where products lie, and how many times larger than the table each is; 0 for none."""
+    axes, points, beyond = [], [], np.ones(shape)
+    for grid, size in zip(map(np.frombuffer, grids), map(np.frombuffer, sizes), strict=True):
+        at = np.log(np.maximum(size, 1.0)).reshape(shape)
         beyond = beyond * np.exp(np.maximum(at - grid[-1], 0.0))
-        corners.append(_between(grid, at))
-    total = np.zeros(sizes[0].shape)
-    for bits in _CORNERS:
-        share = np.ones(sizes[0].shape)
-        for bit, (_, weight) in zip(bits, corners, strict=True):
-            share = share * (weight if bit else 1.0 - weight)
-        i, j, l = (low + bit for bit, (low, _) in zip(bits, corners, strict=True))  # noqa: E741
-        total += share * curve.log_time_s[i, j, l]
-    empty = (sizes[0] <= 0) | (sizes[1] <= 0) | (sizes[2] <= 0)
-    return np.where(empty, 0.0, np.exp(total) * beyond)
+        beyond = np.where(size.reshape(shape) <= 0, 0.0, beyond)
+        axes.append(grid)
+        points.append(at)
+    return _place(axes, points), beyond
+
+
+def _place(axes: Sequence[Floats], points: Sequence[Floats]) -> _Place:
+    index, weight = np.zeros((1, 1), dtype=np.intp), np.ones((1, 1))
+    for axis, at in zip(axes, points, strict=True):
+        low, above = _between(axis, at.reshape(1, -1))
+        two = np.concatenate([low, np.minimum(low + 1, len(axis) - 1)])
+        index = (index[:, None] * len(axis) + two[None]).reshape(-1, at.size)
+        both = np.concatenate([1.0 - above, above])
+        weight = (weight[:, None] * both[None]).reshape(-1, at.size)
+    shape = points[0].shape
+    return _Place(index.reshape(-1, *shape), weight.reshape(-1, *shape))
 
 
 def attention_flop(shape: AttentionShape) -> Number:
@@ -177,27 +214,20 @@ def _triton_rate(
 
 def _table_rate(curve: AttentionCurve, head_dim: int, length: Floats, heads: Floats) -> Floats:
     """Interpolated forward rate; head dims between two measured ones are weighted linearly."""
-    length, heads = np.broadcast_arrays(length, heads)
-    i, wi = _between(curve.log_lengths, np.log(np.maximum(length, 1.0)))
-    j, wj = _between(curve.log_heads, np.log(np.maximum(heads, 1.0)))
-    rates = [
-        sum(
-            (wi if a else 1 - wi) * (wj if b else 1 - wj) * grid[i + a, j + b]
-            for a in (0, 1)
-            for b in (0, 1)
-        )
-        for grid in curve.log_flop_per_s
-    ]
-    dims = np.asarray(curve.head_dims, dtype=float)
-    return np.exp(_interpolate_rows(np.stack(rates), dims, float(head_dim)))
+    points = np.broadcast_arrays(length, heads)
+    grids = (np.asarray(curve.head_dims, dtype=float), curve.log_lengths, curve.log_heads)
+    place = _rate_place(_as_bytes(grids), float(head_dim), _as_bytes(points), points[0].shape)
+    return np.exp(place.read(curve.log_flop_per_s))
 
 
-def _interpolate_rows(rows: Floats, at: Floats, value: float) -> Floats:
-    """Linear in the row axis, clamped at both ends."""
-    if len(at) == 1:
-        return np.asarray(rows[0])
-    low, weight = _between(at, np.asarray(value))
-    return np.asarray(rows[int(low)] * (1 - float(weight)) + rows[int(low) + 1] * float(weight))
+@lru_cache(maxsize=256)
+def _rate_place(
+    grids: tuple[bytes, ...], head_dim: float, points: tuple[bytes, ...], shape: tuple[int, ...]
+) -> _Place:
+    logs = [
+        np.log(np.maximum(np.frombuffer(point), 1.0)).reshape(shape) for point in points
+    ]  # fmt: skip
+    return _place([np.frombuffer(grid) for grid in grids], [np.full(shape, head_dim), *logs])
 
 
 def _eager_attention_s(
@@ -342,6 +372,8 @@ _PRICES: Final[Mapping[OperationKind, Callable[[Operation, ChipCurves], Number]]
 def _between(grid: Floats, value: Floats) -> tuple[NDArray[np.intp], Floats]:
     """Index of the grid point below and the weight of the one above, clamped to the grid."""
     clamped = np.clip(value, grid[0], grid[-1])
+    if len(grid) == 1:
+        return np.zeros(clamped.shape, dtype=np.intp), np.zeros(clamped.shape)
     low = np.clip(np.searchsorted(grid, clamped, side="right") - 1, 0, len(grid) - 2)
     return low, (clamped - grid[low]) / (grid[low + 1] - grid[low])
 

@@ -184,7 +184,11 @@ def keeps_embeddings(model: ModelArchitecture, recipe: TrainingRecipe) -> bool:
 
 
 def _present(sizes: dict[str, Number]) -> dict[str, Number]:
-    return {kind: size for kind, size in sizes.items() if np.any(size)}
+    return {kind: size for kind, size in sizes.items() if _is_there(size)}
+
+
+def _is_there(size: Number) -> bool:
+    return bool(size.any()) if isinstance(size, np.ndarray) else bool(size)
 
 
 def workspace_bytes(compute_capability: float | None) -> float:
@@ -238,7 +242,7 @@ class _Best:
 
     def add(self, kind: str, size: Number) -> None:
         """Add what every alternative of the phase has."""
-        if np.any(size):
+        if _is_there(size):
             self.parts[kind] = self.parts.get(kind, 0.0) + size
             self.total = self.total + size
 

@@ -78,8 +78,8 @@ class Plan:
     notices: tuple[Notice, ...]
 
 
-def plan_job(job: StatedJob, sources: Sources) -> Plan:
-    """Search the space of a job.
+def plan_job(job: StatedJob, sources: Sources, *, processes: int = 1) -> Plan:
+    """Search the space of a job; ``processes`` as for ``Search.table``.
 
     Raises:
         InputError: Everything the user can mend.
@@ -89,7 +89,7 @@ def plan_job(job: StatedJob, sources: Sources) -> Plan:
         found = sources.models.resolve(job.model, base_path=job.base_path)
     dataset = read_dataset(job)
     space = space_of(job, sources)
-    table = Search(job, space, found.architecture, dataset, sources).table()
+    table = Search(job, space, found.architecture, dataset, sources).table(processes)
     prices = price_table(table, sources, job.limits)
     chosen = Shortlist(job, table, prices)
     entries = tuple(
