@@ -21,6 +21,7 @@ from tuneplan.tracing.shapes import (
     signature,
     state_of,
 )
+from tuneplan.tracing.work import work_of
 
 _ASKS_DEVICE: Final = torch.ops.prim.device.default
 
@@ -38,6 +39,7 @@ class OperationFacts:
 
     __slots__ = (
         "hidden", "is_product", "is_sum", "knowable", "name", "packet", "substitute",
+        "written",
     )  # fmt: skip
 
     def __init__(self, func: Any) -> None:
@@ -48,6 +50,22 @@ class OperationFacts:
         self.hidden = HIDDEN.get(self.packet)
         self.substitute = SUBSTITUTES.get(self.packet)
         self.knowable = knowable(func)
+        schema = getattr(func, "_schema", None)
+        if self.packet.startswith("_foreach_") and schema and not schema.returns:
+            self.substitute = _write_in_place
+        self.written = tuple(
+            bool(argument.alias_info and argument.alias_info.is_write)
+            for argument in (schema.arguments if schema else ())
+        )
+
+
+def _write_in_place(func: Any, args: Any, kwargs: Any) -> None:
+    """Nothing on the device: what writes over lists of tensors makes none and returns none.
+
+    Step counts on the host are numbers that the optimizer reads.
+    """
+    if any(not _on_device(tensor) for tensor in args[0]):
+        func(*args, **kwargs)
 
 
 class Recorder(TorchDispatchMode):
@@ -83,6 +101,7 @@ class Recorder(TorchDispatchMode):
 
     def start(self, phase: str, step: int | None = None) -> None:
         """Begin a phase."""
+        self.finish()
         self.phase = phase
         self.step = self.step if step is None else step
         self.recording.marks.append((len(self.recording.events), phase, self.step))
@@ -152,10 +171,12 @@ class Recorder(TorchDispatchMode):
         described = None
         if key is not None and before == state_of(tensors):
             described = describe(out, tensors)
+        outputs = None if described is None else described[0]
+        work = work_of(facts.packet, facts.written, args, out, outputs)
         if described is None:
-            self._count(facts.name, 1)
+            self._count(facts.name, 1, work)
         else:
-            self._known[key] = KnownCall(facts.name, *described, (0, 0), 1)
+            self._known[key] = KnownCall(facts.name, *described, work, 1)
         return out
 
     def _remake(self, output: Output | None, tensors: list[Any], operation: str) -> Any:
@@ -171,15 +192,18 @@ class Recorder(TorchDispatchMode):
             self._watch(storage, key, block)
         return tensor
 
-    def _count(self, name: str, times: int) -> None:
+    def _count(self, name: str, times: int, work: tuple[int, int]) -> None:
+        if self.phase == "load":
+            return
         counts = self.recording.operations
-        counts[name] = counts.get(name, 0) + times
+        calls, flops, moved = counts.get(name, (0, 0, 0))
+        counts[name] = (calls + times, flops + times * work[0], moved + times * work[1])
 
     def finish(self) -> None:
-        """Add up what was counted by kind of call."""
+        """Add up what was counted by kind of call in the phase that ends."""
         for known in self._known.values():
             if known.count:
-                self._count(known.name, known.count)
+                self._count(known.name, known.count, known.work)
                 known.count = 0
 
     def _workspace(self, args: Any) -> None:

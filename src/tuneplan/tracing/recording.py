@@ -37,7 +37,7 @@ class Recording:
         blocks: Every storage, by id.
         events: ``id`` where it was made, ``~id`` where it died, in order.
         marks: ``(event index, phase, step)``: where each phase begins; ``other`` is the end.
-        operations: Calls of each operation.
+        operations: Calls, FLOPs and bytes of each operation in the steps, without loading.
         notes: What did not run as on a GPU, by name, with a count.
         stand_ins: What ran in place of code that cannot run here, and after which source.
         emptied: Event indices before which the program gave cached memory back to the card.
@@ -46,7 +46,7 @@ class Recording:
     blocks: list[Block] = field(default_factory=list)
     events: array[int] = field(default_factory=lambda: array("q"))
     marks: list[tuple[int, str, int]] = field(default_factory=list)
-    operations: dict[str, int] = field(default_factory=dict)
+    operations: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     notes: dict[str, int] = field(default_factory=dict)
     stand_ins: dict[str, str] = field(default_factory=dict)
     emptied: list[int] = field(default_factory=list)

@@ -42,7 +42,7 @@ class TraceResult:
         phase_of_peak: Where the peak is.
         at_peak: What is alive then, largest first.
         timeline: ``(event index, allocated bytes)`` at every phase's begin, end and extremes.
-        operations: Calls of each operation.
+        operations: Calls, FLOPs and bytes of each operation in the steps, without loading.
         notes: What did not run as on a GPU, by name, with a count.
         versions: Library to version.
     """
@@ -52,7 +52,7 @@ class TraceResult:
     phase_of_peak: str
     at_peak: tuple[AliveGroup, ...]
     timeline: tuple[tuple[int, int], ...] = ()
-    operations: Mapping[str, int] = field(default_factory=dict)
+    operations: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
     notes: Mapping[str, int] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     num_events: int = 0
