@@ -171,8 +171,7 @@ class Recorder(TorchDispatchMode):
         described = None
         if key is not None and before == state_of(tensors):
             described = describe(out, tensors)
-        outputs = None if described is None else described[0]
-        work = work_of(facts.packet, facts.written, args, out, outputs)
+        work = work_of(facts.packet, facts.written, args, out)
         if described is None:
             self._count(facts.name, 1, work)
         else:

@@ -14,7 +14,6 @@ from typing import Any, Final
 import torch
 
 from tuneplan.estimation.operations import OperationKind
-from tuneplan.tracing.shapes import Output
 
 Figures = tuple[int, int, int]  # calls, FLOPs, bytes
 
@@ -36,7 +35,6 @@ def work_of(
     written: tuple[bool, ...],
     args: Any,
     out: Any,
-    outputs: tuple[Output | None, ...] | None,
 ) -> tuple[int, int]:
     """FLOPs and bytes of one call.
 
@@ -45,13 +43,12 @@ def work_of(
         written: Of each argument, whether it is written to.
         args: The arguments.
         out: What was returned.
-        outputs: What of it is new and what lies on arguments, where that is known.
     """
     count = _FLOPS.get(packet)
     flops = 0 if count is None else count(args, out)
     if packet in _MAKES_ONLY:
         return flops, 0
-    wrote = sum(_size(one) for one in _new(out, outputs))
+    wrote = sum(_size(one) for one in _new(args, out))
     wrote += sum(
         _size(tensor)
         for value, write in zip(args, written, strict=False)
@@ -72,13 +69,11 @@ def work_of(
     return flops, read + wrote
 
 
-def _new(out: Any, outputs: tuple[Output | None, ...] | None) -> Iterator[Any]:
-    made = out if isinstance(out, (list, tuple)) else (out,)
-    for at, tensor in enumerate(made):
-        if not isinstance(tensor, torch.Tensor):
-            continue
-        output = outputs[at] if outputs is not None else None
-        if output is None or output.argument < 0:
+def _new(args: Any, out: Any) -> Iterator[Any]:
+    """What was returned and lies on no argument."""
+    given = {tensor.untyped_storage()._cdata for tensor in _tensors(args)}  # noqa: SLF001
+    for tensor in _tensors(out):
+        if tensor.untyped_storage()._cdata not in given:  # noqa: SLF001
             yield tensor
 
 
@@ -176,7 +171,8 @@ _FLOPS: Final[Mapping[str, Callable[[Any, Any], int]]] = {
 }
 
 _KINDS: Final[Mapping[str, OperationKind]] = {
-    "mm": OperationKind.MATMUL, "bmm": OperationKind.MATMUL, "mv": OperationKind.MATMUL, "addmv": OperationKind.MATMUL,
+    "mm": OperationKind.MATMUL, "bmm": OperationKind.MATMUL,
+    "mv": OperationKind.MATMUL, "addmv": OperationKind.MATMUL,
     "addmm": OperationKind.MATMUL, "baddbmm": OperationKind.MATMUL, "addbmm": OperationKind.MATMUL,
     "_scaled_mm": OperationKind.MATMUL, "convolution": OperationKind.MATMUL,
     "convolution_backward": OperationKind.MATMUL,
