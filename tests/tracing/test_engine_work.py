@@ -25,12 +25,19 @@ LINEAR_WEIGHTS = LAYERS * (4 * HIDDEN * HIDDEN + 3 * HIDDEN * INNER) + VOCABULAR
 
 def test_full_fine_tuning_costs_six_flops_a_weight_and_token() -> None:
     architecture = small_llama()
-    recording = traced(architecture, recipe_for(architecture))
+    recording = traced(architecture, recipe_for(architecture, attention_mask=False))
     kinds = by_kind(recording.operations)
     products = STEPS * 6 * LINEAR_WEIGHTS * TOKENS
     assert kinds[OperationKind.MATMUL][1] == products
     # Two products of half of length x length scores; five of them backward.
     scores = 2 * SEQUENCES * LENGTH * LENGTH * HIDDEN // 2
+    assert kinds[OperationKind.ATTENTION][1] == STEPS * LAYERS * (2 + 5) * scores
+
+
+def test_a_mask_makes_attention_compute_every_score() -> None:
+    architecture = small_llama()
+    kinds = by_kind(traced(architecture, recipe_for(architecture)).operations)
+    scores = 2 * SEQUENCES * LENGTH * LENGTH * HIDDEN
     assert kinds[OperationKind.ATTENTION][1] == STEPS * LAYERS * (2 + 5) * scores
 
 
