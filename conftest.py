@@ -1,6 +1,7 @@
 """Set up for all tests: the Python examples of the pages run too, and Hypothesis is steady."""
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,10 @@ from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser
 
 ROOT = Path(__file__).parent
+
+# Traces that were made on this machine are no part of what is tested.
+_CACHE = tempfile.TemporaryDirectory(prefix="tuneplan-tests-")
+os.environ["XDG_CACHE_HOME"] = _CACHE.name
 
 # The same examples each time, and no clock: a check says the same on every machine.
 # HYPOTHESIS_PROFILE=dev looks for new ones.

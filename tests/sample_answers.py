@@ -61,6 +61,16 @@ from tuneplan.contract.parts import (
     TimeTerm,
 )
 from tuneplan.contract.reading import load_job
+from tuneplan.contract.traced import (
+    Alive,
+    Moment,
+    OperationClass,
+    Process,
+    Remark,
+    Reserved,
+    TraceAnswer,
+    TracedMemory,
+)
 from tuneplan.spec.answer import Basis
 from tuneplan.units import GIB
 
@@ -202,6 +212,59 @@ def plan() -> PlanAnswer:
             total=8_600,
             by_reason=[Rejection(code="does_not_fit", count=8_600, message="more than the memory")],
         ),
+    )
+
+
+def trace() -> TraceAnswer:
+    fields = estimate_fields()
+    memory = dict(fields["memory"])  # type: ignore[call-overload]
+    return TraceAnswer(
+        **header("trace", as_of=DAY),
+        **{
+            name: fields[name]
+            for name in ("job", "software", "hardware", "assumptions", "warnings", "fit", "model")
+        },
+        supported=True,
+        sequences=2,
+        length=2048,
+        fit_in=[fields["fit"]],
+        memory=TracedMemory(
+            **memory,
+            reserved=Reserved(
+                fresh_bytes=int(23.1 * GIB),
+                after_history_bytes=int(25.0 * GIB),
+                expandable_fresh_bytes=int(22.6 * GIB),
+            ),
+            fragmentation_bytes=int(0.4 * GIB),
+            context_bytes=int(0.5 * GIB),
+        ),
+        estimated_peak_bytes=int(22.5 * GIB),
+        timeline=[Moment(t=0, phase="load", allocated_bytes=512, reserved_bytes=2 * 2**20)],
+        at_peak=[
+            Alive(
+                module="model.layers.*.mlp",
+                kind="kept_activations",
+                operation="silu",
+                dtype="bfloat16",
+                shape=[2, 2048, 18944],
+                size_bytes=28 * 155_189_248,
+                count=28,
+            )
+        ],
+        operations=[
+            OperationClass(**{"class": "matmul", "count": 826, "flops": 1e14}),
+            OperationClass(**{"class": "view", "count": 4153}),
+        ],
+        stand_ins=[Remark(name="attention_flash", reason="calls of attention", count=56)],
+        not_modelled=[Remark(name="context", reason="lies outside the allocator")],
+        process=Process(
+            from_cache=False,
+            import_s=2.4,
+            trace_s=3.9,
+            host_peak_bytes=400_000_000,
+            versions={"torch": "2.13.0"},
+        ),
+        elapsed_s=7.1,
     )
 
 

@@ -23,7 +23,13 @@ BLOCK = re.compile(r"(?m)^```console\n(.*?)^```$", re.DOTALL)
 SAY_STATUS = "$ echo $?"
 CUT = re.compile(r" \| (head|tail) -(\d+)$")
 # The day of every shown answer: 2026-11-30.
-SETTING = {"COLUMNS": "80", "NO_COLOR": "1", "SOURCE_DATE_EPOCH": "1796040000", "LC_ALL": "C.UTF-8"}
+SETTING = {
+    "COLUMNS": "80",
+    "NO_COLOR": "1",
+    "SOURCE_DATE_EPOCH": "1796040000",
+    "LC_ALL": "C.UTF-8",
+    "XDG_CACHE_HOME": "/nonexistent",  # traces that were made before are not shown
+}
 # What differs from run to run, and what stands for it.
 VOLATILE = (
     (re.compile(r"(Counted at +)[\d,]+( tokens/s)"), r"\g<1>1,000,000\2"),

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 from tuneplan._version import __version__
 
 if TYPE_CHECKING:
-    from tuneplan._api import estimate, plan, validate
+    from tuneplan._api import estimate, plan, trace, validate
     from tuneplan.contract.reading import load_job
     from tuneplan.errors import InputError, InvalidRequest, MissingExtra, Mistake, TuneplanError
     from tuneplan.planner.estimate import JobEstimate
     from tuneplan.planner.plan import Entry, Plan
     from tuneplan.planner.profile_data import profile_data
+    from tuneplan.planner.trace import JobTrace
     from tuneplan.planner.validate import Validation
     from tuneplan.spec.answer import Assumption, Basis, Estimate, Notice, Term
     from tuneplan.spec.stated import StatedJob
@@ -27,6 +28,7 @@ __all__ = [
     "InputError",
     "InvalidRequest",
     "JobEstimate",
+    "JobTrace",
     "MissingExtra",
     "Mistake",
     "Notice",
@@ -40,11 +42,12 @@ __all__ = [
     "load_job",
     "plan",
     "profile_data",
+    "trace",
     "validate",
 ]
 
 _HOMES = {
-    "tuneplan._api": ("estimate", "plan", "validate"),
+    "tuneplan._api": ("estimate", "plan", "trace", "validate"),
     "tuneplan.contract.reading": ("load_job",),
     "tuneplan.errors": (
         *("InputError", "InvalidRequest", "MissingExtra", "Mistake", "TuneplanError"),
@@ -52,6 +55,7 @@ _HOMES = {
     "tuneplan.planner.estimate": ("JobEstimate",),
     "tuneplan.planner.plan": ("Entry", "Plan"),
     "tuneplan.planner.profile_data": ("profile_data",),
+    "tuneplan.planner.trace": ("JobTrace",),
     "tuneplan.planner.validate": ("Validation",),
     "tuneplan.spec.answer": ("Assumption", "Basis", "Estimate", "Notice", "Term"),
     "tuneplan.spec.stated": ("StatedJob",),

@@ -6,7 +6,7 @@ stands here. May import every room but the command line; read ``planner/sources.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -16,9 +16,11 @@ from tuneplan.planner.estimate import JobEstimate, estimate_job
 from tuneplan.planner.plan import Plan, plan_job
 from tuneplan.planner.predicting import Predictor
 from tuneplan.planner.sources import Sources, sources_for
+from tuneplan.planner.trace import JobTrace, trace_job
 from tuneplan.planner.validate import Validation
 from tuneplan.planner.validate import validate as validate_runs
 from tuneplan.spec.stated import StatedJob
+from tuneplan.units import parse_bytes
 
 Job: TypeAlias = StatedJob | str | Path | Mapping[str, Any]
 
@@ -58,6 +60,49 @@ def plan(job: Job, *, today: date | None = None) -> Plan:
     """
     stated = _stated(job)
     return plan_job(stated, sources_for(stated, today=today or _today()))
+
+
+def trace(
+    job: Job,
+    *,
+    python: str | Path | None = None,
+    limits: Sequence[str | int] = (),
+    use_cache: bool = True,
+    progress: Callable[[str, float], None] = lambda _phase, _share: None,
+    today: date | None = None,
+) -> JobTrace:
+    """The memory of one configuration from the real model code, with nothing allocated.
+
+    Two training steps run on this machine's CPU, in a process of their own and without weights.
+
+    Args:
+        job: As for ``estimate``.
+        python: A Python, or the folder of its environment, whose PyTorch, transformers and PEFT
+            are traced; None for the one that runs.
+        limits: Sizes of cards to answer "does it fit" for, such as ``"24 GiB"``.
+        use_cache: Take a trace of the same job and libraries that was made before, and keep a new
+            one.
+        progress: Told the phase and the share of the work that is done.
+        today: As for ``estimate``.
+
+    Returns:
+        Allocated, reserved and device memory as ranges; the timeline; what is alive at the peak;
+        operations by class; what stood in and what is left out.
+
+    Raises:
+        InputError: What the user can mend, and what cannot be traced, by name.
+        MissingExtra: The ``trace`` extra is not installed.
+        TraceStopped: The process that traces ended without an answer.
+    """
+    stated = _stated(job)
+    return trace_job(
+        stated,
+        sources_for(stated, today=today or _today()),
+        python=None if python is None else str(python),
+        limits_bytes=tuple(round(parse_bytes(limit)) for limit in limits),
+        use_cache=use_cache,
+        progress=progress,
+    )
 
 
 def validate(

@@ -38,6 +38,7 @@ FULL = Path(__file__).parent / "jobs" / "full.yaml"
 ANSWERS: dict[str, BaseModel] = {
     "estimate": sample_answers.estimate(),
     "plan": sample_answers.plan(),
+    "trace": sample_answers.trace(),
     "explain": sample_answers.explain(),
     "catalog": sample_answers.catalog(),
     "data-profile": sample_answers.data_profile(),

@@ -31,6 +31,9 @@ COMMANDS: Final[dict[str, Entry]] = {
     "estimate": Entry(
         "tuneplan.cli.estimate", "Whether one configuration fits, how fast it is, what it costs."
     ),
+    "trace": Entry(
+        "tuneplan.cli.trace", "Memory from the real model code, with nothing allocated."
+    ),
     "explain": Entry("tuneplan.cli.explain", "Where one figure of the estimate comes from."),
     "data": Entry("tuneplan.cli.data", "What a data set holds, in tokens."),
     "validate": Entry("tuneplan.cli.validate", "Predictions against measured runs."),

@@ -17,6 +17,7 @@ from tuneplan.contract.answers import (
 from tuneplan.contract.job import JobFile, keys, sections
 from tuneplan.contract.measured import DataProfileAnswer, ValidateAnswer
 from tuneplan.contract.spellings import IRRELEVANT, SPELLINGS
+from tuneplan.contract.traced import TraceAnswer
 from tuneplan.contract.values import nearest
 from tuneplan.errors import UnknownName
 from tuneplan.language import message
@@ -25,6 +26,7 @@ _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _ANSWERS: Final[dict[str, type[BaseModel]]] = {
     "estimate": EstimateAnswer,
     "plan": PlanAnswer,
+    "trace": TraceAnswer,
     "explain": ExplainAnswer,
     "catalog": CatalogAnswer,
     "data-profile": DataProfileAnswer,

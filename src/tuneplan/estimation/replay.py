@@ -127,7 +127,7 @@ class _Player:
     def load(self) -> None:
         """Weights, k-bit preparation, adapters, what else stays."""
         job = self.job
-        first = _reserved_first(job.loaded, job.loading)
+        first = warm_up_bytes(job.loaded, job.loading)
         if first:
             self.release(self.take(first))
         upcast = self._load_weights()
@@ -353,7 +353,7 @@ class _Player:
         self.gradients.clear()
 
 
-def _reserved_first(tensors: Sequence[LoadedTensor], loading: Loading) -> int:
+def warm_up_bytes(tensors: Sequence[LoadedTensor], loading: Loading) -> int:
     """Bytes of the one block that the loader asks for and frees."""
     total = 0.0
     for tensor in tensors:

@@ -139,13 +139,15 @@ def _others(
             weight.num_parameters * width for _, weight, n in model.weights() for _ in range(n)
         ]
     if parallelism.strategy is Strategy.DDP:
-        sizes += _buckets(recipe, parallelism.ddp_bucket_bytes, trained)
+        sizes += bucket_sizes(recipe, parallelism.ddp_bucket_bytes, trained)
     if recipe.optimizer.master_weights:
         sizes += [4 * tensor.elements for tensor in trained]
     return tuple(size for size in sizes if size)
 
 
-def _buckets(recipe: TrainingRecipe, cap_bytes: int, trained: Sequence[TrainedTensor]) -> list[int]:
+def bucket_sizes(
+    recipe: TrainingRecipe, cap_bytes: int, trained: Sequence[TrainedTensor]
+) -> list[int]:
     """DDP's flat gradients: last parameters first, closed when a cap is reached, 1 MiB at first.
 
     Source: PyTorch ``torch/csrc/distributed/c10d/reducer.cpp compute_bucket_assignment_by_size``,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -28,12 +29,13 @@ from tuneplan.planner.offering import allowed_offers, compared_currency
 from tuneplan.planner.resolving import Platform, Resolved, at_key, resolve, resolve_platform
 from tuneplan.planner.sources import Sources
 from tuneplan.planner.storing import checkpoint_size
+from tuneplan.planner.traced import known_trace
 from tuneplan.spec.answer import Assumption, Estimate, Notice
 from tuneplan.spec.architecture import ModelArchitecture
 from tuneplan.spec.hardware import Accelerator
 from tuneplan.spec.recipe import AttentionKernel, TrainingRecipe
 from tuneplan.spec.stated import StatedJob
-from tuneplan.units import HOUR_S
+from tuneplan.units import HOUR_S, format_gib
 
 # Micro-batches that `auto` tries, largest that fits wins.
 AUTO_MICRO_BATCHES: Final = (128, 96, 64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1)
@@ -90,6 +92,15 @@ def estimate_job(
     Raises:
         InputError: Everything the user can mend: unknown names, contradictions, files.
     """
+    return estimate_resolved(resolve_job(job, sources, dataset=dataset), sources, replays=replays)
+
+
+def resolve_job(job: StatedJob, sources: Sources, *, dataset: Dataset | None = None) -> Resolved:
+    """A stated job without blanks; ``dataset`` where its data is read already.
+
+    Raises:
+        InputError: As ``estimate_job``.
+    """
     with at_key("model"):
         found = sources.models.resolve(job.model, base_path=job.base_path)
     platform = resolve_platform(job, sources)
@@ -103,8 +114,7 @@ def estimate_job(
             *dataset.notices,
         ),
     )
-    resolved = _with_batch(job, found.architecture, platform, dataset)
-    return estimate_resolved(resolved, sources, replays=replays)
+    return _with_batch(job, found.architecture, platform, dataset)
 
 
 def _with_batch(
@@ -121,7 +131,7 @@ def _with_batch(
         chosen = resolve(
             job, model=model, platform=platform, dataset=dataset, micro_batch=micro_batch
         )
-        fit = _memory(chosen).fit
+        fit = memory_by_formula(chosen).fit
         limit = (1 - job.limits.headroom_fraction) * (fit.capacity_bytes if fit else 0)
         if fit is not None and fit.needed_bytes.likely <= limit:
             break
@@ -136,7 +146,8 @@ def _with_batch(
     return replace(chosen, assumptions=(*chosen.assumptions, assumption))
 
 
-def _memory(resolved: Resolved, *, replays: bool = False) -> MemoryAnswer:
+def memory_by_formula(resolved: Resolved, *, replays: bool = False) -> MemoryAnswer:
+    """Memory as the formulas have it; ``replays`` as for ``estimate_job``."""
     return evaluate_memory(
         resolved.model,
         resolved.recipe,
@@ -151,8 +162,12 @@ def estimate_resolved(
     resolved: Resolved, sources: Sources, *, replays: bool = False
 ) -> JobEstimate:
     """Estimate a configuration that has no blanks left; ``replays`` as for ``estimate_job``."""
-    memory = _memory(resolved, replays=replays)
+    memory = memory_by_formula(resolved, replays=replays)
     assumptions, notices = list(resolved.assumptions), list(resolved.notices)
+    traced = known_trace(resolved, memory, sources)
+    if traced is not None:
+        notices.append(_is_traced(memory, traced.versions))
+        memory = traced.memory.answer
     storage = _storage(resolved)
     time = _time(resolved, sources, storage, assumptions, notices)
     notices += doubts(resolved, memory.host_bytes)
@@ -183,10 +198,25 @@ def estimate_resolved(
         cost=cost,
         energy=energy,
         storage=storage,
-        fits_on=() if resolved.cluster else _fits_on_every_card(resolved, memory, sources),
+        fits_on=() if resolved.cluster else fits_on_every_card(resolved, memory, sources),
         assumptions=tuple(assumptions),
         notices=once((*notices, *what_to_heed(resolved, sources, memory, total_s, cost))),
     )
+
+
+def _is_traced(formula: MemoryAnswer, versions: Mapping[str, str]) -> Notice:
+    text = message(
+        "memory_traced",
+        "memory is that of a trace of the real model code that was made before (tuneplan trace), "
+        "with {libraries}; the formulas alone say {formula} allocated",
+        libraries=", ".join(
+            f"{name} {versions[name]}"
+            for name in ("torch", "transformers", "peft")
+            if name in versions
+        ),
+        formula=format_gib(formula.ranges.peak_bytes.likely),
+    )
+    return Notice(message=text)
 
 
 _NO_IMAGES = message(
@@ -281,9 +311,10 @@ def _energy(resolved: Resolved, hours: Estimate, cost: Cost | None) -> Energy | 
     )
 
 
-def _fits_on_every_card(
+def fits_on_every_card(
     resolved: Resolved, memory: MemoryAnswer, sources: Sources
 ) -> tuple[tuple[str, Fit], ...]:
+    """Every card of the catalogue that can run the job, smallest first."""
     found = []
     for accelerator in sources.accelerators.accelerators:
         if not _can_run(accelerator, resolved.recipe):

@@ -15,6 +15,7 @@ from tuneplan.errors import InputError, InvalidRequest, Mistake
 from tuneplan.spec.hardware import Accelerator
 from tuneplan.spec.kernels import ChipCurves
 from tuneplan.spec.stated import StatedJob
+from tuneplan.tracing.cache import TraceCache, cache_folder
 
 
 @dataclass(frozen=True)
@@ -23,12 +24,14 @@ class Sources:
 
     Attributes:
         today: The day that the age of prices is counted to; the caller knows it.
+        traces: Where earlier traces lie; None where none is to be looked for.
     """
 
     model_files: tuple[Path, ...] = ()
     accelerator_files: tuple[Path, ...] = ()
     price_files: tuple[Path, ...] = ()
     today: date = date(2026, 11, 30)
+    traces: TraceCache | None = None
 
     @cached_property
     def models(self) -> ModelCatalog:
@@ -62,6 +65,7 @@ def sources_for(job: StatedJob, *, today: date) -> Sources:
         accelerator_files=tuple(base / name for name in job.accelerators),
         price_files=tuple(base / name for name in job.prices),
         today=today,
+        traces=TraceCache(cache_folder()),
     )
     _read_own_files(sources)
     return sources

@@ -64,7 +64,7 @@ def estimate_body(estimate: JobEstimate) -> EstimateBody:
         assumptions=[assumption_model(one) for one in assumptions],
         warnings=notice_models(estimate.notices),
         fit=_fit(estimate),
-        memory=_memory(estimate.memory),
+        memory=Memory(**memory_fields(estimate.memory)),
         model=Model(
             total_parameters=resolved.model.total_parameters,
             active_parameters=resolved.model.active_parameters,
@@ -139,38 +139,40 @@ def _total_tokens(resolved: Resolved) -> Range | None:
 
 def _fit(estimate: JobEstimate) -> Fit | list[FitOn] | None:
     if estimate.memory.fit is not None:
-        return Fit(**_fit_fields(estimate.memory.fit))
+        return Fit(**fit_fields(estimate.memory.fit))
     if not estimate.fits_on:
         return None
-    return [FitOn(accelerator=name, **_fit_fields(fit)) for name, fit in estimate.fits_on]
+    return [FitOn(accelerator=name, **fit_fields(fit)) for name, fit in estimate.fits_on]
 
 
-def _fit_fields(fit: CoreFit) -> dict[str, Any]:
+def fit_fields(fit: CoreFit, *, decided_by: str = DECIDING_QUANTITY) -> dict[str, Any]:
+    """The fields of ``Fit``."""
     return {
         "verdict": fit.verdict.value,
         "probability_fits": fit.probability_fits,
         "capacity_bytes": fit.capacity_bytes,
         "headroom_bytes": round(fit.headroom_bytes),
-        "deciding_quantity": DECIDING_QUANTITY,
+        "deciding_quantity": decided_by,
     }
 
 
-def _memory(memory: MemoryAnswer) -> Memory:
+def memory_fields(memory: MemoryAnswer) -> dict[str, Any]:
+    """The fields of ``Memory``."""
     ranges = memory.ranges
     peak = range_model(ranges.peak_bytes, whole=True)
-    return Memory(
-        peak_bytes=peak,
-        peak_reserved_bytes=range_model(ranges.peak_reserved_bytes, whole=True),
-        peak_device_bytes=range_model(ranges.peak_device_bytes, whole=True),
-        peak_phase=memory.phase.value,
-        worst_rank=0,  # in data-parallel layouts all ranks hold the same; rank 0 stands for them
-        terms=term_models(memory.terms, total=int(peak.likely)),
-        by_phase=[
+    return {
+        "peak_bytes": peak,
+        "peak_reserved_bytes": range_model(ranges.peak_reserved_bytes, whole=True),
+        "peak_device_bytes": range_model(ranges.peak_device_bytes, whole=True),
+        "peak_phase": memory.phase.value,
+        "worst_rank": 0,  # in data-parallel layouts all ranks hold the same; rank 0 stands for them
+        "terms": term_models(memory.terms, total=int(peak.likely)),
+        "by_phase": [
             PhaseMemory(phase=phase.value, size_bytes=round(size))
             for phase, size in memory.by_phase
         ],
-        host_bytes=range_model(memory.host_bytes, whole=True),
-    )
+        "host_bytes": range_model(memory.host_bytes, whole=True),
+    }
 
 
 def _time(time: TimeAnswer) -> Time:

@@ -39,6 +39,34 @@ def memory_term_labels() -> dict[str, str]:
     }
 
 
+def traced_term_label(kind: str) -> str:
+    """A kind of block of a trace in words."""
+    only_traced = {
+        "temporary": say("temporaries"),
+        "buffer": say("buffers"),
+        "unsplit_blocks": say("cached blocks given whole"),
+    }
+    return only_traced.get(kind) or memory_term_label(kind)
+
+
+def operation_label(kind: str) -> str:
+    """A class of operations in words."""
+    return {
+        "matmul": say("matrix products"),
+        "attention": say("attention"),
+        "convolution": say("convolutions"),
+        "optimizer": say("optimizer step"),
+        "loss": say("loss"),
+        "normalization": say("norms and softmax"),
+        "embedding": say("embedding"),
+        "view": say("views, which cost nothing"),
+        "copy": say("copies and casts"),
+        "make": say("new tensors"),
+        "reduction": say("sums and other reductions"),
+        "elementwise": say("elementwise work"),
+    }.get(kind, kind)
+
+
 def time_term_label(kind: str) -> str:
     """A term of the step's time in words."""
     return time_term_labels().get(kind, kind)

@@ -7,6 +7,7 @@ from datetime import date
 from typing import Final
 
 from tuneplan.contract.answers import Cost, EstimateBody, Fit, FitOn
+from tuneplan.contract.traced import TraceAnswer
 from tuneplan.language import say
 from tuneplan.report.labels import method_label
 from tuneplan.report.tables import UNKNOWN, money_range_text, time_range_text, value_text
@@ -21,7 +22,7 @@ def verdict_text(verdict: str) -> str:
     return words.get(verdict, verdict)
 
 
-def title(answer: EstimateBody) -> str:
+def title(answer: EstimateBody | TraceAnswer) -> str:
     """Model, method and hardware on one line."""
     parts = [value_text(answer.job.get("model"))]
     method = answer.job.get("method")

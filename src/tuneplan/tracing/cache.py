@@ -42,6 +42,10 @@ class TraceCache:
 
     folder: Path
 
+    def exists(self) -> bool:
+        """Whether any trace was ever kept."""
+        return self.folder.is_dir()
+
     def get(self, request: TraceRequest, versions: Mapping[str, str]) -> Traced | None:
         """The trace of exactly this job with exactly these libraries."""
         return _read(self._path(request, versions))

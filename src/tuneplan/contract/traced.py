@@ -1,0 +1,114 @@
+"""The answer of ``trace``."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pydantic import Field, FiniteFloat, create_model
+
+from tuneplan.contract.answers import Fit, FitOn, Hardware, Memory, Model
+from tuneplan.contract.parts import Assumption, Bytes, Header, Notice, Part
+
+
+class Reserved(Part):
+    """What PyTorch's allocator holds at most, by how the job comes to its longest micro-batch."""
+
+    fresh_bytes: Bytes = Field(description="From an empty cache.")
+    after_history_bytes: Bytes | None = Field(
+        default=None,
+        description="After micro-batches of 0.6, 0.7, 0.8 and 0.9 of the length; null where all "
+        "have the same length, or other lengths run other operations.",
+    )
+    expandable_fresh_bytes: Bytes = Field(description="Fresh, with expandable_segments:True.")
+    expandable_after_history_bytes: Bytes | None = None
+
+
+class TracedMemory(Memory):
+    """Memory of one rank. The terms sum to the likely allocated peak."""
+
+    reserved: Reserved
+    fragmentation_bytes: Bytes = Field(
+        description="At the allocated peak: free, but inside segments that are in use."
+    )
+    context_bytes: Bytes = Field(description="Outside the allocator: counted on top.")
+
+
+class Moment(Part):
+    """A point of the timeline: ``t`` counts births and deaths of blocks."""
+
+    t: int
+    phase: str
+    allocated_bytes: Bytes
+    reserved_bytes: Bytes
+
+
+class Alive(Part):
+    """Equal blocks that are alive at the peak; in ``module`` a ``*`` stands for layers' numbers."""
+
+    module: str
+    kind: str
+    operation: str
+    dtype: str
+    shape: list[int]
+    size_bytes: Bytes
+    count: int
+
+
+# `class` is a keyword of Python, so the fields cannot be written as a class's.
+_OPERATION_FIELDS: Final[dict[str, Any]] = {
+    "class": (str, ...),
+    "count": (int, ...),
+    "flops": (FiniteFloat | None, None),
+    "bytes_moved": (FiniteFloat | None, None),
+}
+OperationClass: Any = create_model(
+    "OperationClass",
+    __base__=Part,
+    __doc__="Calls of a class of operations in both steps.",
+    **_OPERATION_FIELDS,
+)
+
+
+class Remark(Part):
+    """Something that stood in, or that is left out; ``count`` where it was counted."""
+
+    name: str
+    reason: str
+    count: int | None = None
+
+
+class Process(Part):
+    """What tracing took, in the process that did it; with ``from_cache`` when it did."""
+
+    from_cache: bool
+    import_s: FiniteFloat
+    trace_s: FiniteFloat
+    host_peak_bytes: Bytes
+    versions: dict[str, str]
+
+
+class TraceAnswer(Header):
+    """The answer of ``trace``."""
+
+    job: dict[str, Any]
+    software: dict[str, str | None]
+    supported: bool = Field(
+        description="Every operation was run as it is, or by a stand-in that is listed."
+    )
+    hardware: Hardware | None = None
+    sequences: int
+    length: int
+    assumptions: list[Assumption]
+    warnings: list[Notice]
+    fit: Fit | list[FitOn] | None = None
+    fit_in: list[Fit] = Field(description="For each memory size that was asked for.")
+    memory: TracedMemory
+    model: Model
+    estimated_peak_bytes: Bytes = Field(description="The allocated peak by formula.")
+    timeline: list[Moment]
+    at_peak: list[Alive]
+    operations: list[OperationClass]
+    stand_ins: list[Remark]
+    not_modelled: list[Remark]
+    process: Process
+    elapsed_s: FiniteFloat

@@ -1,0 +1,92 @@
+"""What is not traced, told before a process is started: refused by name, never approximated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tuneplan.errors import InvalidRequest, Mistake
+from tuneplan.language import message
+from tuneplan.spec.parallelism import Offload, Strategy
+from tuneplan.spec.recipe import Kernels, Objective, TrainingRecipe
+from tuneplan.tracing.wire import TraceRequest
+
+# What follows is by formula beside the trace of one rank.
+RANKS: tuple[Strategy, ...] = (Strategy.SINGLE, Strategy.DDP)
+
+
+def check_traceable(request: TraceRequest) -> None:
+    """Refuse what the trace does not know.
+
+    Raises:
+        InvalidRequest: With all of it.
+    """
+    mistakes = [*_model(request), *_layout(request), *_recipe(request.recipe)]
+    if mistakes:
+        raise InvalidRequest(mistakes)
+
+
+def _model(request: TraceRequest) -> Iterator[Mistake]:
+    config = request.architecture.hf_config
+    if "auto_map" in config:
+        yield Mistake(
+            message=message(
+                "trace_remote_code",
+                "the configuration of {kind} asks for code from the model's own repository, which "
+                "is never run",
+                kind=request.architecture.model_type,
+            ),
+            path="model",
+            how_to_fix=message(
+                "trace_without_auto_map",
+                "name a model whose code is part of transformers, or take auto_map out of "
+                "config.json where transformers has code of its own for it",
+            ),
+        )
+    elif not config:
+        yield Mistake(
+            message=message(
+                "trace_without_config",
+                "{name} has no configuration that transformers could build it from",
+                name=request.architecture.name,
+            ),
+            path="model",
+        )
+
+
+def _layout(request: TraceRequest) -> Iterator[Mistake]:
+    layout = request.parallelism
+    if layout.strategy not in RANKS:
+        yield _refused("parallelism.strategy", str(layout.strategy))
+    if layout.offload is not Offload.NONE:
+        yield _refused("parallelism.offload", str(layout.offload))
+
+
+def _recipe(recipe: TrainingRecipe) -> Iterator[Mistake]:
+    if recipe.objective not in (Objective.SFT, Objective.PRETRAIN):
+        yield _refused("objective", str(recipe.objective))
+    if recipe.reference_model:
+        yield _refused("objective", "a reference model")
+    if recipe.kernels.compiled:
+        yield _refused("training.torch_compile", "torch.compile")
+    if recipe.kernels.model_code != Kernels().model_code:
+        yield _refused("framework", f"{recipe.kernels.model_code}'s own model code")
+    fused = [
+        name
+        for name in ("fused_norm", "fused_rope", "fused_mlp", "fused_adapter")
+        if getattr(recipe.kernels, name)
+    ]
+    if fused:
+        yield _refused("training.use_liger_kernel", ", ".join(fused))
+
+
+def _refused(path: str, what: str) -> Mistake:
+    return Mistake(
+        message=message("not_traced", "{what} is not traced yet", what=what),
+        path=path,
+        value=what,
+        how_to_fix=message(
+            "estimate_instead",
+            "`tuneplan estimate` answers by formula; or change {path}",
+            path=path,
+        ),
+    )
