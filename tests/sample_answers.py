@@ -252,8 +252,10 @@ def trace() -> TraceAnswer:
             )
         ],
         operations=[
-            OperationClass(**{"class": "matmul", "count": 826, "flops": 1e14}),
-            OperationClass(**{"class": "view", "count": 4153}),
+            OperationClass(
+                **{"class": "matmul", "count": 826, "flops": 10**14, "bytes_moved": 10**11}
+            ),
+            OperationClass(**{"class": "view", "count": 4153, "flops": 0, "bytes_moved": 0}),
         ],
         stand_ins=[Remark(name="attention_flash", reason="calls of attention", count=56)],
         not_modelled=[Remark(name="context", reason="lies outside the allocator")],

@@ -58,8 +58,8 @@ class Alive(Part):
 _OPERATION_FIELDS: Final[dict[str, Any]] = {
     "class": (str, ...),
     "count": (int, ...),
-    "flops": (FiniteFloat | None, None),
-    "bytes_moved": (FiniteFloat | None, None),
+    "flops": (int, ...),
+    "bytes_moved": (int, ...),
 }
 OperationClass: Any = create_model(
     "OperationClass",

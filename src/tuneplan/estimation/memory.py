@@ -40,6 +40,7 @@ class Phase(StrEnum):
     LOSS = "loss"
     BACKWARD = "backward"
     OPTIMIZER_STEP = "optimizer_step"
+    EVALUATION = "evaluation"  # of a trace only: the formulas count training steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

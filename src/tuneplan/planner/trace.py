@@ -111,7 +111,7 @@ def trace_job(
             for limit in limits_bytes
         ),
         operations=operations(traced.recordings[0]),
-        stand_ins=stand_ins(request, traced),
+        stand_ins=stand_ins(traced),
         not_modelled=not_modelled(request, replace(traced, recordings=_played(memory))),
         assumptions=resolved.assumptions,
         notices=(*resolved.notices, *_notices(resolved)),

@@ -85,7 +85,14 @@ def request_of(resolved: Resolved) -> TraceRequest:
         length=length,
         shorter=shorter_length(length) if varies else None,
         compute_capability=accelerator.compute_capability if accelerator else None,
+        evaluation_sequences=_evaluation_sequences(resolved),
     )
+
+
+def _evaluation_sequences(resolved: Resolved) -> int:
+    schedule, statistics = resolved.schedule, resolved.dataset.statistics
+    evaluates = statistics is not None and statistics.num_eval_samples > 0
+    return (schedule.per_device_eval_batch_size or 0) if evaluates and schedule.eval_steps else 0
 
 
 def shorter_length(length: int) -> int | None:

@@ -59,7 +59,7 @@ def operation_label(kind: str) -> str:
         "loss": say("loss"),
         "normalization": say("norms and softmax"),
         "embedding": say("embedding"),
-        "view": say("views, which cost nothing"),
+        "view": say("views"),
         "copy": say("copies and casts"),
         "make": say("new tensors"),
         "reduction": say("sums and other reductions"),

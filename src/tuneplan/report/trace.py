@@ -240,8 +240,8 @@ def _operations(answer: TraceAnswer) -> RenderableType:
     )
 
 
-def _scaled(value: float | None, unit: float) -> str:
-    return UNKNOWN if value is None else number_text(value / unit)
+def _scaled(value: float, unit: float) -> str:
+    return number_text(value / unit) if value else UNKNOWN
 
 
 def _remarks(remarks: Sequence[Remark]) -> list[str]:

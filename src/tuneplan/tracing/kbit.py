@@ -42,6 +42,7 @@ def install_bitsandbytes() -> None:
 class QuantizedLinear(torch.nn.Linear):
     """A linear whose weight is packed; made by changing the class of a plain one."""
 
+    weight: torch.nn.Parameter
     compute_dtype: Any = None
 
     def quantize(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from tuneplan.language import Message, message
 from tuneplan.tracing.recording import Recording
@@ -34,12 +34,12 @@ _IN_NAMES: Final = ("attention", "optimizer", "loss", "normalization", "embeddin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationClass:
-    """Calls of one class of operations in both steps; ``flops`` and ``bytes_moved`` if counted."""
+    """Calls of one class of operations in both steps, their arithmetic and their traffic."""
 
     name: str
     count: int
-    flops: float | None = None
-    bytes_moved: float | None = None
+    flops: int
+    bytes_moved: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,33 +65,24 @@ def class_of(operation: str) -> str:
 
 def operations(recording: Recording) -> tuple[OperationClass, ...]:
     """Operations by class, most arithmetic first, then most calls."""
-    found: dict[str, list[float | None]] = {}
-    for name, value in recording.operations.items():
-        entry = found.setdefault(class_of(name), [0.0, None, None])
-        for position, one in enumerate(_figures(value)):
-            if one is not None:
-                entry[position] = (entry[position] or 0.0) + one
+    found: dict[str, list[int]] = {}
+    for name, figures in recording.operations.items():
+        sums = found.setdefault(class_of(name), [0, 0, 0])
+        for position, one in enumerate(figures):
+            sums[position] += one
     classes = [
-        OperationClass(name=name, count=int(count or 0), flops=flops, bytes_moved=moved)
+        OperationClass(name=name, count=count, flops=flops, bytes_moved=moved)
         for name, (count, flops, moved) in found.items()
     ]
-    return tuple(sorted(classes, key=lambda one: (-(one.flops or 0.0), -one.count)))
+    return tuple(sorted(classes, key=lambda one: (-one.flops, -one.bytes_moved, -one.count)))
 
 
-def _figures(value: Any) -> tuple[float | None, float | None, float | None]:
-    """``(count, flops, bytes)`` of an entry; a bare number is a count."""
-    if isinstance(value, (int, float)):
-        return float(value), None, None
-    count, flops, moved = (*value, None, None)[:3]
-    return float(count), flops, moved
-
-
-def stand_ins(request: TraceRequest, traced: Traced) -> tuple[Remark, ...]:
+def stand_ins(traced: Traced) -> tuple[Remark, ...]:
     """What ran in the place of a kernel or a library, with how often it was called."""
-    return tuple(_stand_ins(request, traced.recordings[0].notes))
+    return tuple(_stand_ins(traced.recordings[0]))
 
 
-def _stand_ins(request: TraceRequest, notes: Mapping[str, int]) -> Iterator[Remark]:
+def _stand_ins(recording: Recording) -> Iterator[Remark]:
     yield Remark(
         name="device",
         reason=message(
@@ -100,16 +91,12 @@ def _stand_ins(request: TraceRequest, notes: Mapping[str, int]) -> Iterator[Rema
             "PyTorch's CUDA caching allocator",
         ),
     )
-    if request.recipe.quantization is not None:
+    for name, source in recording.stand_ins.items():
         yield Remark(
-            name="bitsandbytes",
-            reason=message(
-                "stands_in_bitsandbytes",
-                "layers that hold packed weights and expand them for each product, as bitsandbytes "
-                "does; its kernels are not run",
-            ),
+            name=name,
+            reason=message("stands_in", "{name}: {source}", name=name, source=source),
         )
-    for name, count in notes.items():
+    for name, count in recording.notes.items():
         kind, _, which = name.partition("_")
         if kind == "attention":
             reason = message(

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from tuneplan.errors import InvalidRequest, Mistake
 from tuneplan.language import message
 from tuneplan.spec.parallelism import Offload, Strategy
-from tuneplan.spec.recipe import Kernels, Objective, TrainingRecipe
+from tuneplan.spec.recipe import Objective, TrainingRecipe
 from tuneplan.tracing.wire import TraceRequest
 
-# What follows is by formula beside the trace of one rank.
+# One rank is traced: these have no collectives in its memory but what a formula adds.
 RANKS: tuple[Strategy, ...] = (Strategy.SINGLE, Strategy.DDP)
 
 
@@ -68,15 +68,6 @@ def _recipe(recipe: TrainingRecipe) -> Iterator[Mistake]:
         yield _refused("objective", "a reference model")
     if recipe.kernels.compiled:
         yield _refused("training.torch_compile", "torch.compile")
-    if recipe.kernels.model_code != Kernels().model_code:
-        yield _refused("framework", f"{recipe.kernels.model_code}'s own model code")
-    fused = [
-        name
-        for name in ("fused_norm", "fused_rope", "fused_mlp", "fused_adapter")
-        if getattr(recipe.kernels, name)
-    ]
-    if fused:
-        yield _refused("training.use_liger_kernel", ", ".join(fused))
 
 
 def _refused(path: str, what: str) -> Mistake:

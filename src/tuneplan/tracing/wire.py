@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
 from typing import Any
@@ -27,6 +27,7 @@ class TraceRequest:
         sequences, length: Of the micro-batch.
         shorter: A second length that is recorded too, for histories of lengths; None for none.
         compute_capability: Of the card; None for an unknown one.
+        evaluation_sequences: Rows of an evaluation batch; 0 where nothing is evaluated.
     """
 
     architecture: ModelArchitecture
@@ -36,6 +37,7 @@ class TraceRequest:
     length: int
     shorter: int | None = None
     compute_capability: float | None = None
+    evaluation_sequences: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,14 +171,11 @@ def _recording_document(recording: Recording) -> dict[str, Any]:
         "died": died,
         "events": list(recording.events[:end]),
         "marks": recording.marks,
-        "operations": {name: _plain(value) for name, value in recording.operations.items()},
+        "operations": {name: list(value) for name, value in recording.operations.items()},
         "notes": dict(recording.notes),
+        "stand_ins": dict(recording.stand_ins),
         "emptied": list(recording.emptied),
     }
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, Sequence) else value
 
 
 def _read_recording(document: Mapping[str, Any]) -> Recording:
@@ -184,7 +183,7 @@ def _read_recording(document: Mapping[str, Any]) -> Recording:
         (operation, module, dtype, tuple(shape), phase, step, kind, stream)
         for operation, module, dtype, shape, phase, step, kind, stream in document["kinds"]
     ]
-    blocks = []
+    blocks, found = [], document["operations"]
     columns = zip(*(document[name] for name in ("described", "sizes", "born", "died")), strict=True)
     for described, size, born, died in columns:
         operation, module, dtype, shape, phase, step, kind, stream = kinds[described]
@@ -195,7 +194,8 @@ def _read_recording(document: Mapping[str, Any]) -> Recording:
         blocks=blocks,
         events=array("q", document["events"]),
         marks=[(at, phase, step) for at, phase, step in document["marks"]],
-        operations=document["operations"],
+        operations={name: (n, flop, moved) for name, (n, flop, moved) in found.items()},
         notes=document["notes"],
+        stand_ins=document["stand_ins"],
         emptied=document["emptied"],
     )

@@ -72,6 +72,7 @@ def _answer(request: TraceRequest) -> dict[str, Any]:
             sequences=request.sequences,
             length=length,
             compute_capability=request.compute_capability,
+            evaluation_sequences=request.evaluation_sequences,
             progress=progress,
         )
         recordings.append(recording)
@@ -96,6 +97,7 @@ class Progress:
         "backward 0": 0.42,
         "forward 1": 0.65,
         "backward 1": 0.80,
+        "evaluation": 0.97,
     }
 
     def __init__(self, number: int, count: int) -> None:
