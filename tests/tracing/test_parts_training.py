@@ -142,8 +142,40 @@ def test_evaluation_holds_states_and_three_copies_of_its_logits_but_no_gradient(
     assert 0 <= (many - few) - 10 * more * VOCABULARY <= hidden_and_tokens
 
 
-def test_fused_and_compiled_kernels_are_refused_by_name():
+def test_fused_adapters_and_compiled_code_are_refused_by_name():
     model = small_llama()
     recipe = recipe_for(model, kernels=Kernels(compiled=True, fused_adapter=True))
     with pytest.raises(NotSupported, match="fused_adapter, compiled"):
         traced(model, recipe)
+
+
+def kept(kernels: Kernels) -> tuple[int, Recording]:
+    """Activations that the second forward leaves for its backward."""
+    model = small_llama()
+    recording = traced(model, recipe_for(model, kernels=kernels, method="lora"))
+    at = {(phase, step): at for at, phase, step in recording.marks}
+    begin, end = at["forward", 1], at["loss", 1]
+    return sum(b.size for b in recording.blocks if begin <= b.born < end <= b.died), recording
+
+
+def test_a_fused_norm_keeps_its_half_input_where_eager_code_keeps_an_fp32_copy():
+    """4 bytes an element become 2; the inverse root, 4 bytes a row, is kept by both."""
+    plain, _ = kept(Kernels())
+    fused, recording = kept(Kernels(fused_norm=True))
+    assert recording.notes["fused_norms"] == 2 * LAYERS + 1
+    assert plain - fused == 2 * LAYERS * TOKENS * HIDDEN * (4 - 2)
+
+
+def test_a_fused_gate_keeps_no_activation():
+    plain, _ = kept(Kernels())
+    fused, recording = kept(Kernels(fused_mlp=True))
+    assert recording.notes["fused_mlps"] == LAYERS
+    assert plain - fused == LAYERS * TOKENS * 2 * INNER
+
+
+def test_a_fused_rope_rotates_in_place():
+    plain, _ = kept(Kernels())
+    fused, recording = kept(Kernels(fused_rope=True))
+    assert recording.notes["fused_ropes"] == 1
+    assert fused <= plain
+    assert recording.stand_ins["fused ropes"] == "liger-kernel 0.8.5 ops/rope.py"

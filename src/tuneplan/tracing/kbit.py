@@ -42,7 +42,7 @@ def install_bitsandbytes() -> None:
 class QuantizedLinear(torch.nn.Linear):
     """A linear whose weight is packed; made by changing the class of a plain one."""
 
-    weight: torch.nn.Parameter
+    weight: Any
     compute_dtype: Any = None
 
     def quantize(
@@ -89,8 +89,8 @@ class Linear4bit(QuantizedLinear):
         del staged
         self.shape = (self.out_features, self.in_features)
         self.weight = torch.nn.Parameter(packed, requires_grad=False)
-        self.weight.compress_statistics = quantization.double_quant  # type: ignore[attr-defined]
-        self.weight.quant_type = str(quantization.type)  # type: ignore[attr-defined]
+        self.weight.compress_statistics = quantization.double_quant
+        self.weight.quant_type = str(quantization.type)
         self.dequantized_dtype = getattr(torch, str(quantization.dequantized_dtype))
         self.keeps_inputs = quantization.keeps_inputs
 

@@ -63,7 +63,7 @@ def record(
         run_steps(
             model, architecture, recipe, recorder,
             sequences=sequences, length=length, evaluation_sequences=evaluation_sequences,
-            progress=progress,
+            compute_capability=compute_capability, progress=progress,
         )  # fmt: skip
     recorder.finish()
     for name, count in rules.chosen.items():

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
-from tuneplan.errors import NotSupported
-from tuneplan.language import message
 from tuneplan.spec.architecture import ModelArchitecture
-from tuneplan.spec.recipe import LossPath, TrainingRecipe
+from tuneplan.spec.recipe import TrainingRecipe
 from tuneplan.tracing.build import decoder_layers, torch_dtype
 from tuneplan.tracing.device import DEVICE, fake_device
+from tuneplan.tracing.kernels import fused_kernels, refuse_kernels
+from tuneplan.tracing.losses import install_loss, outside_loss
 from tuneplan.tracing.optimizers import make_optimizer, states_of
 from tuneplan.tracing.recorder import Recorder
 
@@ -29,6 +29,7 @@ def run_steps(
     sequences: int,
     length: int,
     evaluation_sequences: int = 0,
+    compute_capability: float | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Two optimizer steps, with accumulation two micro-batches each, then one evaluation batch.
@@ -41,47 +42,24 @@ def run_steps(
         sequences: Rows of a micro-batch.
         length: Tokens of a row.
         evaluation_sequences: Rows of an evaluation batch; 0 = no evaluation.
+        compute_capability: Of the card (fused kernels sum one row of each multiprocessor).
         progress: Told what begins.
 
     Raises:
         NotSupported: for a part of the recipe that is not traced.
     """
-    refuse_untraced(recipe)
+    refuse_kernels(recipe)
     model.train()
+    install_loss(model, recipe, recorder.recording)
     _watch_gradients(model, recorder)
     loop = _Loop(model, recipe, recorder, progress)
     _watch_modules(model, architecture, recorder)
-    for step in range(NUM_STEPS):
-        loop.step(step, sequences, length)
-    if evaluation_sequences:
-        loop.evaluate(evaluation_sequences, length)
+    with fused_kernels(model, architecture, recipe, recorder.recording, compute_capability):
+        for step in range(NUM_STEPS):
+            loop.step(step, sequences, length)
+        if evaluation_sequences:
+            loop.evaluate(evaluation_sequences, length)
     recorder.start("other")
-
-
-def refuse_untraced(recipe: TrainingRecipe) -> None:
-    """Refuse what would otherwise be passed over in silence.
-
-    Raises:
-        NotSupported: names the part.
-    """
-    if recipe.loss.path is not LossPath.FULL:
-        raise NotSupported(
-            message("trace_loss", "the loss path {path} is not traced", path=str(recipe.loss.path))
-        )
-    kernels = recipe.kernels
-    fused = [
-        name
-        for name in ("fused_norm", "fused_rope", "fused_mlp", "fused_adapter", "compiled")
-        if getattr(kernels, name)
-    ]
-    if fused:
-        raise NotSupported(
-            message(
-                "trace_kernels",
-                "{parts}: fused or compiled kernels are not traced",
-                parts=", ".join(fused),
-            )
-        )
 
 
 class _Loop:
@@ -223,6 +201,7 @@ def _forward(
     given = dict(batch)
     if not recipe.attention_mask:
         given.pop("attention_mask")
+    labels = given.pop("labels") if recipe.loss.outside_model else None
     with _autocast(recipe):
         outputs = model(**given)
     for _ in range(recipe.loss.output_fp32_copies):
@@ -232,6 +211,8 @@ def _forward(
     kept.clear()
     if recipe.keeps_outputs:
         kept.append(outputs)
+    if labels is not None:
+        return outside_loss(model, outputs, labels, recipe.loss)
     loss = outputs["loss"]
     assert isinstance(loss, torch.Tensor)  # noqa: S101 - labels were given
     return loss
