@@ -12,11 +12,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from tuneplan.tracing.one_kernel import install_one_kernel
 from tuneplan.tracing.versions import check_torch
 
 DEVICE: Final = "fakecuda"
@@ -30,7 +31,8 @@ def fake_device() -> torch.device:
     check_torch(torch.__version__)
     _setup_privateuseone_for_python_backend(DEVICE, backend_module=_backend_module())
     torch.autograd.set_multithreading_enabled(False)
-    _let_fused_backwards_through()
+    install_one_kernel()
+    torch.UntypedStorage.resize_ = _resize_and_tell
     torch.nn.Module._apply = _apply  # type: ignore[method-assign] # noqa: SLF001
     return torch.device(DEVICE, 0)
 
@@ -108,33 +110,99 @@ def _as_fake(element: Any, device: Any) -> Any:
     return made
 
 
+class Stream:
+    """A queue of kernels: nothing runs, but what is made on it comes from pools of its own."""
+
+    device_index = 0
+    _last = 0
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        del args, kwargs
+        Stream._last += 1
+        self.stream_id = Stream._last
+
+    def __enter__(self) -> Stream:
+        _streams.append(self)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        _streams.pop()
+
+    def wait_stream(self, stream: Stream | None = None) -> None:
+        """Nothing to wait for."""
+
+    wait_event = synchronize = wait_stream
+
+    def record_event(self, event: Event | None = None) -> Event:
+        """A point that is passed already."""
+        return event or Event()
+
+
+class Event:
+    """A point on a stream."""
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        del args, kwargs
+
+    def record(self, stream: Stream | None = None) -> None:
+        """Nothing to record."""
+
+    wait = synchronize = record
+
+    def query(self) -> bool:
+        """Whether everything before it is done."""
+        return True
+
+
+def _default_stream() -> Stream:
+    stream = Stream.__new__(Stream)
+    stream.stream_id = 0
+    return stream
+
+
+_streams = [_default_stream()]
+
+
+def current_stream_id() -> int:
+    """Number of the stream that is current; 0 is the default one."""
+    return _streams[-1].stream_id
+
+
+class Watcher(Protocol):
+    """Who is told what no operation tells."""
+
+    def cache_emptied(self) -> None:
+        """The program gives cached memory back."""
+
+    def resized(self, storage: Any) -> None:
+        """A storage has another size."""
+
+
+_watchers: list[Watcher] = []
+
+
+@contextlib.contextmanager
+def watched_by(watcher: Watcher) -> Iterator[None]:
+    """Tell ``watcher`` for a while."""
+    _watchers.append(watcher)
+    try:
+        yield
+    finally:
+        _watchers.remove(watcher)
+
+
+_resize = torch.UntypedStorage.resize_
+
+
+def _resize_and_tell(storage: Any, size: int) -> Any:
+    out = _resize(storage, size)
+    if _watchers:
+        _watchers[-1].resized(storage)
+    return out
+
+
 def _backend_module() -> Any:  # noqa: C901 - one short method for each question
     """What PyTorch asks a device's module for (``torch.cuda`` in the real run)."""
-
-    class Stream:
-        """The one stream."""
-
-        stream_id = 0
-        device_index = 0
-
-        def __init__(self, *args: object, **kwargs: object) -> None:
-            del args, kwargs
-
-        def __enter__(self) -> Stream:
-            return self
-
-        def __exit__(self, *exception: object) -> None:
-            del exception
-
-        def wait_stream(self, stream: Stream) -> None:
-            del stream
-
-        wait_event = record_event = synchronize = wait_stream
-
-    class Event(Stream):
-        """A point on the stream."""
-
-        record = wait = Stream.wait_stream
 
     class BackendModule:
         """Answers of a device that is always ready."""
@@ -175,35 +243,31 @@ def _backend_module() -> Any:  # noqa: C901 - one short method for each question
         def synchronize(self, device: object = None) -> None:
             del device
 
-        empty_cache = lazy_init = _lazy_init = synchronize
+        lazy_init = _lazy_init = synchronize
+
+        def empty_cache(self) -> None:
+            if _watchers:
+                _watchers[-1].cache_emptied()
 
         def current_stream(self, device: object = None) -> Stream:
             del device
-            return Stream()
+            return _streams[-1]
 
-        default_stream = current_stream
+        def default_stream(self, device: object = None) -> Stream:
+            del device
+            return _streams[0]
 
-        def stream(self, stream: Stream) -> Stream:
-            return stream
+        def set_stream(self, stream: Stream) -> None:
+            _streams[-1] = stream
+
+        def stream(self, stream: Stream | None) -> contextlib.AbstractContextManager[Any]:
+            return contextlib.nullcontext() if stream is None else stream
 
         def device(self, device: object) -> contextlib.AbstractContextManager[None]:
             del device
             return contextlib.nullcontext()
 
     return BackendModule()
-
-
-# Operations that decompose above the device on PrivateUse1 but run as one kernel on CUDA, found by
-# asking the dispatcher of torch 2.13 which composite operations have kernels of their own for CPU.
-_FUSED_BACKWARDS: Final = ("silu_backward", "mish_backward")
-_libraries: list[Any] = []
-
-
-def _let_fused_backwards_through() -> None:
-    library = torch.library.Library("aten", "IMPL", "AutogradPrivateUse1")
-    for name in _FUSED_BACKWARDS:
-        library.impl(name, torch.library.fallthrough_kernel)
-    _libraries.append(library)
 
 
 _moved: dict[int, Any] = {}

@@ -59,8 +59,34 @@ def _efficient_backward(args: Any, kwargs: Any) -> Sizes:
     return tuple(sizes), ()
 
 
+def _embedding_backward(args: Any, kwargs: Any) -> Sizes:
+    """Beyond 3072 tokens: sorted indices, then where runs begin, and fp32 sums of runs of ten.
+
+    ``aten/src/ATen/native/cuda/Embedding.cu embedding_dense_backward_cuda`` and
+    ``EmbeddingBackwardKernel.cu embedding_backward_cuda_kernel`` (torch 1.12 and later). The
+    sorting's own workspace is small beside them and left out.
+    """
+    del kwargs
+    grad, indices, num_weights = args[:3]
+    tokens, width = math.prod(indices.shape), grad.shape[-1]
+    if tokens <= 3072:
+        return (), ()
+    index = indices.element_size()
+    segments = min(tokens, num_weights)
+    partial = tokens // 10 + segments
+    sums = partial * width * max(grad.element_size(), 4)
+    return (tokens * index,) * 2, (
+        tokens * index,
+        segments * index,
+        segments * index,
+        partial * index,
+        sums,
+    )
+
+
 HIDDEN: Final[dict[str, Callable[[Any, Any], Sizes]]] = {
     "_softmax_backward_data": _softmax_backward,
+    "embedding_dense_backward": _embedding_backward,
     "_scaled_dot_product_flash_attention_backward": _flash_backward,
     "_scaled_dot_product_efficient_attention_backward": _efficient_backward,
 }

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from bisect import bisect_right
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tuneplan.tracing.device import DEVICE, asked_device
+from tuneplan.tracing.device import DEVICE, asked_device, current_stream_id, watched_by
 from tuneplan.tracing.hidden import CUBLAS_WORKSPACE_BYTES, HIDDEN, PRODUCTS, SUBSTITUTES
 from tuneplan.tracing.recording import NEVER, Block, Recording
 from tuneplan.tracing.shapes import (
@@ -23,6 +24,9 @@ from tuneplan.tracing.shapes import (
 )
 from tuneplan.tracing.work import work_of
 
+_OWN_OPERATIONS: Final = frozenset(
+    {"aten", "prim", "prims", "profiler", "c10d", "_c10d_functional", "fsdp"}
+)
 _ASKS_DEVICE: Final = torch.ops.prim.device.default
 
 
@@ -38,7 +42,15 @@ class OperationFacts:
     """What holds for every call of an operation."""
 
     __slots__ = (
-        "hidden", "is_product", "is_sum", "knowable", "name", "packet", "substitute",
+        "hidden",
+        "is_foreign",
+        "is_product",
+        "is_sum",
+        "knowable",
+        "name",
+        "packet",
+        "resizes",
+        "substitute",
         "written",
     )  # fmt: skip
 
@@ -49,7 +61,9 @@ class OperationFacts:
         self.is_sum = self.packet == "add"
         self.hidden = HIDDEN.get(self.packet)
         self.substitute = SUBSTITUTES.get(self.packet)
-        self.knowable = knowable(func)
+        self.resizes = self.packet in ("resize_", "resize_as_", "_resize_output_", "set_")
+        self.is_foreign = self.name.split(".")[0] not in _OWN_OPERATIONS
+        self.knowable = knowable(func) and not self.is_foreign
         schema = getattr(func, "_schema", None)
         if self.packet.startswith("_foreach_") and schema and not schema.returns:
             self.substitute = _write_in_place
@@ -83,6 +97,7 @@ class Recorder(TorchDispatchMode):
         self.modules: list[str] = [""]
         self._alive: dict[int, _Life] = {}
         self._ended = self._end
+        self._watched = contextlib.ExitStack()
         self._sequence: list[int] = [-1]
         self._sequence_module: list[str] = [""]
         self._workspaces: set[bool] = set()
@@ -98,6 +113,36 @@ class Recorder(TorchDispatchMode):
     def _should_skip_dynamo(cls) -> bool:
         """Nothing is compiled here; PyTorch's guard against it costs as much as an operation."""
         return False
+
+    def __enter__(self) -> Self:
+        self._watched.enter_context(watched_by(self))
+        super().__enter__()
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        super().__exit__(*exception)
+        self._watched.close()
+
+    def cache_emptied(self) -> None:
+        """The program gave cached memory back to the card."""
+        self.recording.emptied.append(len(self.recording.events))
+
+    def resized(self, storage: Any) -> None:
+        """A storage has another size: its block dies, and another takes its place."""
+        key = storage._cdata  # noqa: SLF001
+        life = self._alive.get(key)
+        if life is None:
+            return
+        old = self.recording.blocks[self._same.get(life.block, life.block)]
+        if old.died < 0 and storage.nbytes() == old.size:
+            return
+        if old.died < 0:
+            self.free(self._same.get(life.block, life.block))
+        if storage.nbytes():
+            life.block = self.allocate(
+                storage.nbytes(), old.operation, old.dtype, old.shape if old.size else None
+            )
+            self.recording.blocks[life.block].kind = old.kind
 
     def start(self, phase: str, step: int | None = None) -> None:
         """Begin a phase."""
@@ -167,7 +212,11 @@ class Recorder(TorchDispatchMode):
             )
         before = None if key is None else state_of(tensors)
         out = facts.substitute(func, args, kwargs) if facts.substitute else func(*args, **kwargs)
+        if facts.resizes:
+            self._resized_by(args)
         self._see(out, facts.packet)
+        if facts.is_foreign:
+            self.note(f"operation {facts.name}")
         described = None
         if key is not None and before == state_of(tensors):
             described = describe(out, tensors)
@@ -177,6 +226,15 @@ class Recorder(TorchDispatchMode):
         else:
             self._known[key] = KnownCall(facts.name, *described, work, 1)
         return out
+
+    def _resized_by(self, args: Any) -> None:
+        for tensor in args:
+            if _on_device(tensor):
+                self.resized(tensor.untyped_storage())
+
+    def note(self, name: str) -> None:
+        """Count something that a reader should know of."""
+        self.recording.notes[name] = self.recording.notes.get(name, 0) + 1
 
     def _remake(self, output: Output | None, tensors: list[Any], operation: str) -> Any:
         if output is None:
@@ -260,7 +318,9 @@ class Recorder(TorchDispatchMode):
 
     def _end(self, life: _Life) -> None:
         self._alive.pop(life.key, None)
-        self._died(self._same.get(life.block, life.block))
+        block = self._same.get(life.block, life.block)
+        if self.recording.blocks[block].died < 0:
+            self._died(block)
 
     def name(self, tensor: torch.Tensor, kind: str, module: str) -> None:
         """Say what a tensor is."""
@@ -287,6 +347,7 @@ class Recorder(TorchDispatchMode):
                 self.phase,
                 len(recording.events),
                 self.step,
+                stream=current_stream_id(),
             )
         )
         recording.events.append(block)
