@@ -19,6 +19,7 @@ from tuneplan.spec.recipe import (
     QuantizationType,
     TrainingRecipe,
 )
+from tuneplan.tracing.checkpointing import enable_checkpointing
 from tuneplan.tracing.device import fake_device
 from tuneplan.tracing.gptq import GPTQ_SOURCE, GptqLinear
 from tuneplan.tracing.kbit import (
@@ -114,7 +115,7 @@ def load_model(
     if recipe.adapter is not None:
         model = _adapt(model, architecture, recipe)
     _choose_trained(model, architecture, recipe)
-    _enable_checkpointing(model, recipe)
+    enable_checkpointing(model, recipe, recorder.recording)
     _name_weights(model, recorder)
     return model
 
@@ -332,21 +333,3 @@ def decoder_layers(
             if type(module).__name__.endswith(("DecoderLayer", "Block", "Layer"))
         ]
     return found
-
-
-def _enable_checkpointing(model: Any, recipe: TrainingRecipe) -> None:
-    if recipe.gradient_checkpointing == "none":
-        return
-    if recipe.gradient_checkpointing != "full":
-        raise NotSupported(
-            message(
-                "trace_checkpointing",
-                "checkpointing of kind {kind} is not traced",
-                kind=str(recipe.gradient_checkpointing),
-            )
-        )
-    enable = getattr(model, "activation_checkpointing_enable", None)
-    enable = enable or model.gradient_checkpointing_enable
-    enable({"use_reentrant": recipe.use_reentrant})
-    if recipe.method is not Method.FULL:
-        model.enable_input_require_grads()
