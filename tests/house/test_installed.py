@@ -109,3 +109,12 @@ def test_the_base_install_stays_under_130_megabytes() -> None:
     sizes = {name: size_bytes(one) for name, one in base_distributions().items()}
     sizes["tuneplan"] = sum(p.stat().st_size for p in PACKAGE.rglob("*") if p.is_file())
     assert sum(sizes.values()) < 130e6, sizes
+
+
+def test_a_trace_without_the_extra_is_answered_with_the_command_that_installs_it(installed) -> None:
+    answered = installed(
+        "trace", "--model", "7B", "--method", "lora", "--framework", "transformers"
+    )
+    assert answered.returncode == 2
+    assert "pip install 'tuneplan[trace]'" in answered.stderr
+    assert "Traceback" not in answered.stderr

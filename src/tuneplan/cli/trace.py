@@ -91,7 +91,7 @@ def _size(text: str) -> int:
     try:
         return round(parse_bytes(text))
     except InvalidQuantity as error:
-        raise click.BadParameter(str(error), param_hint="--limit") from None
+        raise click.BadParameter(say("--limit: {problem}", problem=str(error))) from None
 
 
 def _write_snapshot(name: str, trace: JobTrace) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,6 +35,8 @@ from tuneplan.tracing.worker import main
 main()
 """
 _LAST_LINES: Final = 12
+# What transformers 5 says where it runs PyTorch code in place of a kernel that is not installed.
+_SLOW_PATH: Final = "falling back to its reference"
 
 
 def trace_in_child(
@@ -65,7 +68,7 @@ def trace_in_child(
             errors="replace",
         )
         try:
-            phase, last = _follow(process, progress)
+            said = _follow(process, progress)
             status = process.wait()
         finally:  # also where the user interrupts
             process.kill()
@@ -76,12 +79,12 @@ def trace_in_child(
         try:
             document = json.load(answered)
         except ValueError:
-            raise TraceStopped(_stopped(status, phase, last)) from None
+            raise TraceStopped(_stopped(status, said)) from None
     if "refused" in document:
         raise NotSupported(Message(**document["refused"]))
     if "failed" in document:
         raise NotSupported(_failed(document["failed"]))
-    return read_traced(document)
+    return replace(read_traced(document), slow_paths=tuple(dict.fromkeys(said.slow_paths)))
 
 
 def _environment(python: Interpreter) -> dict[str, str]:
@@ -93,19 +96,29 @@ def _environment(python: Interpreter) -> dict[str, str]:
     return {**found, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONUTF8": "1"}
 
 
-def _follow(process: subprocess.Popen[str], progress: Progress) -> tuple[str, list[str]]:
-    """Read stderr to its end: the last phase that began, and what else was printed last."""
-    phase, last = "", deque[str](maxlen=_LAST_LINES)
+@dataclass(slots=True)
+class _Said:
+    """What the child said: the last phase that began, its last words, kernels that it lacks."""
+
+    phase: str = ""
+    last: deque[str] = field(default_factory=lambda: deque(maxlen=_LAST_LINES))
+    slow_paths: list[str] = field(default_factory=list)
+
+
+def _follow(process: subprocess.Popen[str], progress: Progress) -> _Said:
+    """Read stderr to its end."""
+    said = _Said()
     for line in process.stderr or ():
         printed, mark, ours = line.partition(MARK)
         if printed.strip():
-            last.append(printed.rstrip())
-        if not mark:
-            continue
-        told = json.loads(ours)
-        phase = told["phase"]
-        progress(phase, told["share"])
-    return phase, list(last)
+            said.last.append(printed.strip())
+        if _SLOW_PATH in printed:
+            said.slow_paths.append(printed.strip().removeprefix("[transformers] "))
+        if mark:
+            told = json.loads(ours)
+            said.phase = told["phase"]
+            progress(told["phase"], told["share"])
+    return said
 
 
 def _failed(found: Mapping[str, Any]) -> Message:
@@ -130,19 +143,18 @@ def _failed(found: Mapping[str, Any]) -> Message:
     )
 
 
-def _stopped(status: int, phase: str, last: list[str]) -> Message:
+def _stopped(status: int, said: _Said) -> Message:
     reason = f"exit status {status}"
     if status < 0:
         try:
             reason = signal.Signals(-status).name
         except ValueError:
             reason = f"signal {-status}"
-    said = next((line for line in reversed(last) if line.strip()), "-")
     return message(
         "trace_stopped",
         "the process that traces ended without an answer ({reason}) in the phase {phase!r}; its "
         "last words: {said}",
         reason=reason,
-        phase=phase or "start",
-        said=said[:300],
+        phase=said.phase or "start",
+        said=said.last[-1][:300] if said.last else "-",
     )

@@ -124,6 +124,13 @@ def _not_modelled(request: TraceRequest, traced: Traced) -> Iterator[Remark]:
             "of the catalogue, or assumed",
         ),
     )
+    for said in traced.slow_paths:
+        yield Remark(
+            name="slow_path",
+            reason=message(
+                "leaves_out_kernel", "a kernel that is not installed here: {said}", said=said
+            ),
+        )
     if request.parallelism.world_size > 1:
         yield Remark(
             name="communication",

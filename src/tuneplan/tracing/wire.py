@@ -49,6 +49,7 @@ class Traced:
         versions: Library to version, as imported.
         import_s, trace_s: Seconds for importing the libraries, and for all recordings.
         host_peak_bytes: Most main memory that the child held at once.
+        slow_paths: What libraries said of kernels that they lack, and run other code for.
         from_cache: No child ran.
     """
 
@@ -57,6 +58,7 @@ class Traced:
     import_s: float = 0.0
     trace_s: float = 0.0
     host_peak_bytes: int = 0
+    slow_paths: tuple[str, ...] = ()
     from_cache: bool = False
 
 
@@ -130,6 +132,7 @@ def traced_document(traced: Traced) -> dict[str, Any]:
         "import_s": traced.import_s,
         "trace_s": traced.trace_s,
         "host_peak_bytes": traced.host_peak_bytes,
+        "slow_paths": list(traced.slow_paths),
     }
 
 
@@ -145,6 +148,7 @@ def read_traced(document: Mapping[str, Any], *, from_cache: bool = False) -> Tra
         import_s=document["import_s"],
         trace_s=document["trace_s"],
         host_peak_bytes=document["host_peak_bytes"],
+        slow_paths=tuple(document["slow_paths"]),
         from_cache=from_cache,
     )
 

@@ -147,7 +147,7 @@ def failure(error: BaseException) -> dict[str, str]:
         if trace.tb_frame.f_code.co_name == "__torch_dispatch__" and "func" in own:
             operation = str(own["func"])
         trace = trace.tb_next
-    text = str(error).strip().split("\n")[0]
+    text = " ".join(str(error).split())
     return {
         "module": _path(modules),
         "class": type(modules[-1]).__name__ if modules else "",

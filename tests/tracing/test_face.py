@@ -1,0 +1,251 @@
+"""The command on a small real model: JSON, text, cache, estimate, snapshot, Python."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+import jsonschema
+import pytest
+from torch.cuda import _memory_viz
+
+import tuneplan
+from tracing.small_jobs import recipe_for, small_llama
+from tuneplan.contract.schema import json_schema
+from tuneplan.spec.parallelism import Parallelism
+from tuneplan.tracing.cache import TraceCache
+from tuneplan.tracing.wire import Traced, TraceRequest, read_request, request_document
+from tuneplan.units import GIB
+
+ROOT = Path(__file__).parents[2]
+CONFIG = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 1024,
+    "max_position_embeddings": 4096,
+}
+# Parameters: 2 embeddings of 1024 x 256; a layer: q and o 256 x 256, k and v 128 x 256, gate, up
+# and down 512 x 256, two norms; a last norm.
+PARAMETERS = 2 * 1024 * 256 + 2 * (2 * 256**2 + 2 * 128 * 256 + 3 * 512 * 256 + 2 * 256) + 256
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model folder, a job whose samples vary in length, and a cache of their own."""
+    found = tmp_path_factory.mktemp("traced")
+    (found / "model").mkdir()
+    (found / "model" / "config.json").write_text(json.dumps(CONFIG))
+    job = {
+        "model": "model",
+        "method": "full",
+        "framework": "transformers",
+        "data": {"num_samples": 200, "mean_tokens": 300},
+        "training": {"max_length": 512, "per_device_train_batch_size": 2, "dtype": "bfloat16"},
+        "hardware": {"accelerator": "NVIDIA L4"},
+    }
+    (found / "job.json").write_text(json.dumps(job))
+    return found
+
+
+def tuneplan_says(folder: Path, *arguments: str, **environment: str):
+    command = [sys.executable, "-m", "tuneplan", *arguments]
+    settings = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT / "src"),
+        "XDG_CACHE_HOME": str(folder / "cache"),
+        **environment,
+    }
+    return subprocess.run(
+        command, cwd=folder, env=settings, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def answer(folder: Path) -> dict:
+    said = tuneplan_says(
+        folder, "trace", "job.json", "--json", "--snapshot", "snapshot.pickle",
+        "--limit", "200 MiB", "--limit", "2 GiB",
+    )  # fmt: skip
+    assert said.returncode == 0, said.stderr
+    return json.loads(said.stdout)
+
+
+def test_the_answer_obeys_its_schema(answer):
+    jsonschema.validate(answer, json_schema("trace"))
+    assert answer["supported"] is True
+    assert answer["model"]["total_parameters"] == PARAMETERS
+
+
+def test_memory_is_traced_and_its_terms_sum_to_the_peak(answer):
+    memory = answer["memory"]
+    assert memory["peak_bytes"]["basis"] == "traced"
+    terms = {term["kind"]: term["size_bytes"] for term in memory["terms"]}
+    assert sum(terms.values()) == memory["peak_bytes"]["likely"]
+    rounding = 512 * 20  # each weight in steps of 512 bytes
+    assert 0 <= terms["trained_weights"] - 2 * PARAMETERS <= rounding
+    assert 0 <= terms["optimizer_states"] - 2 * 2 * PARAMETERS <= 2 * rounding + 512 * 40
+
+
+def test_reserved_is_never_less_than_allocated_and_a_history_of_lengths_adds_to_it(answer):
+    memory = answer["memory"]
+    reserved = memory["reserved"]
+    assert reserved["fresh_bytes"] >= memory["peak_bytes"]["likely"]
+    assert reserved["after_history_bytes"] >= reserved["fresh_bytes"]
+    assert memory["peak_device_bytes"]["likely"] == pytest.approx(
+        memory["peak_reserved_bytes"]["likely"] + memory["context_bytes"], abs=1
+    )
+    for moment in answer["timeline"]:
+        assert moment["reserved_bytes"] >= moment["allocated_bytes"]
+
+
+def test_the_timeline_goes_from_loading_through_two_steps_and_reaches_the_peak(answer):
+    times = [moment["t"] for moment in answer["timeline"]]
+    assert times == sorted(set(times))
+    phases = [moment["phase"] for moment in answer["timeline"]]
+    changes = [one for one, before in zip(phases, ["", *phases], strict=False) if one != before]
+    step = ["forward", "loss", "backward", "optimizer_step"]
+    assert changes == ["load", *step, *step]
+    top = max(moment["allocated_bytes"] for moment in answer["timeline"])
+    assert top == answer["memory"]["peak_bytes"]["likely"]
+
+
+def test_what_is_alive_at_the_peak_is_named_by_module(answer):
+    alive = {one["module"]: one for one in answer["at_peak"] if one["kind"] == "trained_weights"}
+    gate = alive["model.layers.*.mlp.gate_proj.weight"]
+    assert gate["shape"] == [512, 256]
+    assert gate["count"] == 2
+    assert gate["size_bytes"] == 2 * 512 * 256 * 2
+
+
+def test_arithmetic_is_counted_by_class(answer):
+    """A product of T tokens with n weights is 2 T n; twice that backward; no recomputation."""
+    classes = {one["class"]: one for one in answer["operations"]}
+    tokens = answer["sequences"] * answer["length"]
+    linear = PARAMETERS - 1024 * 256 - 5 * 256  # no embedding, no norms
+    assert classes["matmul"]["flops"] == pytest.approx(2 * 6 * tokens * linear, rel=1e-6)
+    assert classes["view"]["flops"] == 0
+
+
+def test_limits_are_answered_by_replay_with_the_context_on_top(answer):
+    small, large = answer["fit_in"]
+    assert (small["verdict"], large["verdict"]) == ("does_not_fit", "fits")
+    assert small["capacity_bytes"] == 200 * 2**20  # less than the context of an L4
+    assert large["capacity_bytes"] == 2 * GIB
+
+
+def test_the_process_tells_its_time_memory_and_libraries(answer):
+    process = answer["process"]
+    assert process["from_cache"] is False
+    assert 0 < process["trace_s"] < 60
+    assert 50e6 < process["host_peak_bytes"] < 2e9
+    assert {"torch", "transformers", "peft"} <= set(process["versions"])
+
+
+def test_pytorch_s_own_viewer_reads_the_snapshot(answer, folder):
+    found = pickle.loads((folder / "snapshot.pickle").read_bytes())  # noqa: S301 - our own file
+    assert _memory_viz.segsum(found).count("20.0MiB allocated") == sum(
+        segment["total_size"] == 20 * 2**20 for segment in found["segments"]
+    )
+    listed = _memory_viz.trace(found)
+    assert "segment_alloc" in listed or "cudaMalloc" in listed
+    assert len(_memory_viz.trace_plot(found)) > 1000
+    assert len(_memory_viz.segment_plot(found)) > 1000
+    now, most = 0, 0
+    for entry in found["device_traces"][0]:
+        now += {"segment_alloc": 1, "segment_free": -1}.get(entry["action"], 0) * entry["size"]
+        most = max(most, now)
+    assert most == answer["memory"]["reserved"]["fresh_bytes"]
+    assert sum(segment["total_size"] for segment in found["segments"]) == now
+
+
+def test_the_same_job_is_answered_from_the_cache(answer, folder):
+    again = json.loads(tuneplan_says(folder, "trace", "job.json", "--json").stdout)
+    assert again["process"]["from_cache"] is True
+    assert again["memory"] == answer["memory"]
+    assert again["timeline"] == answer["timeline"]
+
+
+def test_estimate_takes_its_memory_from_a_trace_of_the_same_job(answer, folder):
+    said = json.loads(tuneplan_says(folder, "estimate", "job.json", "--json").stdout)
+    assert said["memory"]["peak_bytes"] == answer["memory"]["peak_bytes"]
+    assert said["memory"]["peak_bytes"]["basis"] == "traced"
+    warning = next(one for one in said["warnings"] if one["code"] == "memory_traced")
+    assert answer["process"]["versions"]["torch"] in warning["message"]
+    assert said["memory"]["peak_bytes"] == answer["memory"]["peak_bytes"]
+
+
+def test_estimate_of_any_other_job_and_explain_stay_with_the_formulas(answer, folder):
+    other = tuneplan_says(
+        folder, "estimate", "job.json", "--set", "training.max_length=256", "--json"
+    )
+    assert json.loads(other.stdout)["memory"]["peak_bytes"]["basis"] == "analytic"
+    explained = tuneplan_says(folder, "explain", "job.json", "memory.peak_bytes", "--json")
+    assert json.loads(explained.stdout)["value"]["likely"] == answer["estimated_peak_bytes"]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_report_keeps_within_the_page(answer, folder, width):
+    del answer  # which has made the trace
+    said = tuneplan_says(folder, "trace", "job.json", COLUMNS=str(width))
+    lines = said.stdout.splitlines()
+    assert max(map(len, lines)) <= width
+    assert lines[0] == "model, full fine-tuning, on 1 x NVIDIA L4"
+    assert any(line.startswith("Alive at the peak") for line in lines)
+
+
+def test_a_limit_that_is_too_small_leaves_with_status_3_where_that_is_asked(answer, folder):
+    del answer
+    said = tuneplan_says(
+        folder, "trace", "job.json", "--limit", "200 MiB", "--require-fit", "--json"
+    )
+    assert said.returncode == 3
+    assert json.loads(said.stdout)["fit"]["verdict"] == "fits"
+
+
+def test_python_gets_the_same_answer_from_the_cache(answer, folder, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    monkeypatch.chdir(folder)
+    found = tuneplan.trace("job.json", limits=["2 GiB"], today=date(2026, 11, 30))
+    assert found.traced.from_cache
+    assert found.memory.usual.peak_allocated_bytes == answer["memory"]["peak_bytes"]["likely"]
+    assert [fit.verdict for fit in found.fits_in] == ["fits"]
+
+
+def test_a_cache_that_cannot_be_written_or_read_is_no_obstacle(tmp_path):
+    (tmp_path / "file").write_text("no folder")
+    request = TraceRequest(
+        architecture=small_llama(), recipe=recipe_for(small_llama()), parallelism=Parallelism(),
+        sequences=1, length=64,
+    )  # fmt: skip
+    traced = Traced(recordings=(), versions={"torch": "2.13.0"})
+    for folder in (tmp_path / "file", tmp_path / "file" / "under"):
+        TraceCache(folder).put(request, traced.versions, traced)
+        assert TraceCache(folder).get(request, traced.versions) is None
+    kept = TraceCache(tmp_path / "cache")
+    kept.put(request, traced.versions, traced)
+    assert kept.get(request, traced.versions) == replace(traced, from_cache=True)
+    assert kept.get(request, {"torch": "2.12.0"}) is None
+    assert kept.newest(request, {"torch": "2.12.0"}) == replace(traced, from_cache=True)
+    assert kept.get(replace(request, length=65), traced.versions) is None
+    for file in (tmp_path / "cache").rglob("*.gz"):
+        file.write_bytes(b"broken")
+    assert kept.newest(request, traced.versions) is None
+
+
+def test_a_request_survives_its_journey():
+    request = TraceRequest(
+        architecture=small_llama(), recipe=recipe_for(small_llama(), method="qlora"),
+        parallelism=Parallelism(), sequences=3, length=64, shorter=16, compute_capability=8.9,
+    )  # fmt: skip
+    assert read_request(json.loads(json.dumps(request_document(request)))) == request
