@@ -147,6 +147,8 @@ def test_emptying_the_cache_is_played_where_it_happened():
     recording.emptied = [0]
     found = replay(Played(recording=recording, warm_up_bytes=900 * MIB))
     assert found.peak_reserved_bytes == 900 * MIB
+    kept = Played(recording=recording, warm_up_bytes=900 * MIB, empties_cache=False)
+    assert replay(kept).peak_reserved_bytes == 902 * MIB
 
 
 def test_blocks_of_another_stream_do_not_reuse_this_stream_s_cache():

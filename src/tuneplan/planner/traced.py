@@ -176,6 +176,7 @@ def played_of(traced: Traced, resolved: Resolved) -> Played:
     return Played(
         recording=recording,
         shorter=shorter,
+        empties_cache=loading.empties_cache,
         warm_up_bytes=warm_up_bytes(loaded_tensors(model, recipe), loading),
         resident_bytes=tuple(size for size in buckets if size),
     )
@@ -315,18 +316,21 @@ def _timeline(recording: Recording, moments: Sequence[tuple[int, int, int]]) -> 
     )  # fmt: skip
 
 
+_PACKED: Final = ("uint8", "int8", "int32")
 _TERMS: Final = {
     "frozen_weight": "frozen_weights",
     "trained_weight": "trained_weights",
     "gradient": "gradients",
     "optimizer_state": "optimizer_states",
+    "master_weight": "master_weights",
+    "quantization_constant": "quantization_constants",
     "activation": "kept_activations",
 }
 
 
 def term_of(group: AliveGroup) -> str:
     """The term that blocks at the peak belong to."""
-    if group.kind == "frozen_weight" and group.dtype == "uint8":
+    if group.kind == "frozen_weight" and group.dtype in _PACKED:
         return "quantized_weights"
     if group.kind == "trained_weight" and "lora_" in group.module:
         return "adapters"

@@ -14,6 +14,7 @@ from tuneplan.spec.architecture import ModelArchitecture, WeightKind
 from tuneplan.spec.recipe import (
     Adapter,
     AttentionKernel,
+    DType,
     Method,
     Quantization,
     QuantizationType,
@@ -112,6 +113,9 @@ def load_model(
         _replace_linears(model, recipe.quantization, kind)
     _materialize(model, recipe, recorder)
     _prepare(model, architecture, recipe)
+    if recipe.quantization is not None and recipe.outer_dtype is DType.FLOAT32:
+        # peft ``utils/other.py prepare_model_for_kbit_training``, from 0.20; who replays knows.
+        recorder.recording.emptied.append(len(recorder.recording.events))
     if recipe.adapter is not None:
         model = _adapt(model, architecture, recipe)
     _choose_trained(model, architecture, recipe)

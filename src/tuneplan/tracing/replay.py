@@ -52,12 +52,14 @@ class Played:
     Attributes:
         shorter: The same job at another length, whose stream of events is the same; else None.
         warm_up_bytes: One block that the loader asks for and frees before anything else.
+        empties_cache: Whether cached memory is given back after k-bit preparation.
         resident_bytes: Blocks that come after loading and stay (buckets of DDP).
     """
 
     recording: Recording
     shorter: Recording | None = None
     warm_up_bytes: int = 0
+    empties_cache: bool = True
     resident_bytes: tuple[int, ...] = ()
     _sizes: dict[float, list[int]] = field(default_factory=dict, repr=False, compare=False)
 
@@ -175,7 +177,7 @@ class _Player:
         self.peak_at = 0
         self.starts = _starts(self.recording)
         self.carried = _carried(self.recording, self.starts)
-        self.emptied = set(self.recording.emptied)
+        self.emptied = set(self.recording.emptied) if played.empties_cache else set()
 
     def load(self) -> None:
         """Everything before the first step."""
