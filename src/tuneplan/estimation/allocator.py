@@ -12,9 +12,9 @@ Source: PyTorch ``c10/cuda/CUDACachingAllocator.cpp`` (2.1 to 2.13: ``round_size
 ``release_cached_blocks``, ``release_available_cached_blocks``; expandable segments:
 ``find_expandable_block``, ``map_block``, ``unmap_block``).
 
-Not modelled: ``garbage_collection_threshold`` (acts only with a memory fraction set), private pools
-of CUDA graphs, ``roundup_power2_divisions``, blocks that wait for another stream's event. Addresses
-are our own: a new segment lies above all earlier ones.
+``garbage_collection_threshold`` is ``collecting``'s. Not modelled: private pools of CUDA
+graphs, ``roundup_power2_divisions``, blocks that wait for another stream's event. Addresses are our
+own: a new segment lies above all earlier ones.
 """
 
 from __future__ import annotations
