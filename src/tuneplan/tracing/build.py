@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import torch
 
 from tuneplan.errors import NotSupported
-from tuneplan.estimation.roles import with_expert_targets
 from tuneplan.language import message
-from tuneplan.spec.architecture import ModelArchitecture, WeightKind
+from tuneplan.spec.architecture import ModelArchitecture
 from tuneplan.spec.recipe import (
-    Adapter,
     AttentionKernel,
     DType,
     Method,
+    Objective,
     Quantization,
     QuantizationType,
     TrainingRecipe,
 )
+from tuneplan.tracing.adapters import adapt, torch_dtype
 from tuneplan.tracing.checkpointing import enable_checkpointing
 from tuneplan.tracing.device import fake_device
 from tuneplan.tracing.gptq import GPTQ_SOURCE, GptqLinear
@@ -37,13 +36,6 @@ _IMPLEMENTATIONS = {
     AttentionKernel.FLASH_2: "flash_attention_2",
     AttentionKernel.FLASH_3: "flash_attention_3",
 }
-
-
-def torch_dtype(name: object) -> torch.dtype:
-    """PyTorch's dtype of a name."""
-    dtype = getattr(torch, str(name))
-    assert isinstance(dtype, torch.dtype)  # noqa: S101 - names come from our own enum
-    return dtype
 
 
 def build_config(architecture: ModelArchitecture) -> Any:
@@ -74,20 +66,16 @@ def build_config(architecture: ModelArchitecture) -> Any:
 
 def build_model(architecture: ModelArchitecture, recipe: TrainingRecipe) -> torch.nn.Module:
     """The model's real modules, on the host, without initialisation."""
-    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
     from transformers.initialization import no_init_weights
 
     config = build_config(architecture)
+    config.use_cache = recipe.keeps_key_values
+    if recipe.unties_head:
+        config.tie_word_embeddings = False
     trained = recipe.method is Method.FULL
     dtype = torch_dtype(recipe.trainable_dtype if trained else recipe.frozen_dtype)
-    auto = AutoModelForCausalLM
-    if (
-        architecture.vision is not None
-        and type(config) in AutoModelForImageTextToText._model_mapping  # noqa: SLF001
-    ):
-        auto = AutoModelForImageTextToText
     with no_init_weights():
-        model = auto.from_config(
+        model = _auto_class(architecture, recipe, config).from_config(
             config,
             dtype=dtype,
             attn_implementation=_IMPLEMENTATIONS.get(recipe.attention, "sdpa"),
@@ -97,13 +85,56 @@ def build_model(architecture: ModelArchitecture, recipe: TrainingRecipe) -> torc
     return model
 
 
+def _auto_class(architecture: ModelArchitecture, recipe: TrainingRecipe, config: Any) -> Any:
+    """Which head the model has: one number a sequence for reward models, else the vocabulary."""
+    from transformers import (
+        AutoModelForCausalLM,
+        AutoModelForImageTextToText,
+        AutoModelForSequenceClassification,
+    )
+
+    if recipe.objective is Objective.RM:
+        config.num_labels = 1
+        config.get_text_config().pad_token_id = 0
+        return AutoModelForSequenceClassification
+    images = AutoModelForImageTextToText._model_mapping  # noqa: SLF001
+    if architecture.vision is not None and type(config) in images:
+        return AutoModelForImageTextToText
+    return AutoModelForCausalLM
+
+
+def load_reference(
+    architecture: ModelArchitecture, recipe: TrainingRecipe, recorder: Recorder
+) -> torch.nn.Module | None:
+    """The frozen copy that a preference objective compares with, where the recipe has one."""
+    if not recipe.reference_model:
+        return None
+    model = build_model(architecture, recipe)
+    _materialize(model, recipe, recorder)
+    dtype = torch_dtype(recipe.frozen_dtype)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(False)
+        parameter.data = parameter.data.to(dtype)
+        recorder.name(parameter, "reference_weight", name)
+    return model.eval()
+
+
 def load_model(
     model: torch.nn.Module,
     architecture: ModelArchitecture,
     recipe: TrainingRecipe,
     recorder: Recorder,
+    peft_config: Any = None,
 ) -> torch.nn.Module:
-    """Put weights on the device as loading does, then prepare them and add adapters."""
+    """Put weights on the device as loading does, then prepare them and add adapters.
+
+    Args:
+        model: As ``build_model`` made it.
+        architecture: Names the layers' classes and adapted parts.
+        recipe: Says dtypes, quantisation and adapters.
+        recorder: Watches.
+        peft_config: A configuration of PEFT's own, for methods that no recipe names.
+    """
     stand_ins = recorder.recording.stand_ins
     if recipe.kernels.model_code != "transformers":
         stand_ins["model code"] = f"transformers' in place of {recipe.kernels.model_code}'s"
@@ -116,8 +147,8 @@ def load_model(
     if recipe.quantization is not None and recipe.outer_dtype is DType.FLOAT32:
         # peft ``utils/other.py prepare_model_for_kbit_training``, from 0.20; who replays knows.
         recorder.recording.emptied.append(len(recorder.recording.events))
-    if recipe.adapter is not None:
-        model = _adapt(model, architecture, recipe)
+    if peft_config is not None or recipe.adapter is not None:
+        model = adapt(model, architecture, recipe, peft_config)
     _choose_trained(model, architecture, recipe)
     enable_checkpointing(model, recipe, recorder.recording)
     _name_weights(model, recorder)
@@ -223,81 +254,6 @@ def _prepare(
             parameter.data = parameter.data.to(target)
 
 
-def _adapt(
-    model: torch.nn.Module, architecture: ModelArchitecture, recipe: TrainingRecipe
-) -> torch.nn.Module:
-    """PEFT's own adapters on the resolved targets."""
-    from peft import LoraConfig, get_peft_model
-
-    recipe = with_expert_targets(architecture, recipe)
-    adapter = recipe.adapter
-    assert adapter is not None  # noqa: S101 - the caller asks
-    stacked = _stacked_targets(architecture, adapter)
-    bits = recipe.quantization.bits if recipe.quantization else 16
-    model.is_loaded_in_4bit = bits == 4  # type: ignore[assignment]
-    model.is_loaded_in_8bit = bits == 8  # type: ignore[assignment]
-    config = LoraConfig(
-        r=adapter.r,
-        lora_alpha=int(adapter.lora_alpha),
-        lora_dropout=adapter.lora_dropout,
-        use_rslora=adapter.use_rslora,
-        use_dora=adapter.use_dora,
-        target_modules=_targets(model, architecture, recipe),
-        target_parameters=list(stacked) or None,
-        rank_pattern={_ending(name): adapter.r * factor for name, factor in stacked.items()},
-        alpha_pattern={
-            _ending(name): int(adapter.lora_alpha) * factor for name, factor in stacked.items()
-        },
-        modules_to_save=list(adapter.modules_to_save) or None,
-        task_type="CAUSAL_LM",
-    )
-    wide = torch_dtype(adapter.dtype) is torch.float32
-    adapted = get_peft_model(model, config, autocast_adapter_dtype=wide)  # type: ignore[arg-type]
-    for name, parameter in adapted.named_parameters():
-        if "lora_" in name and parameter.dtype is not torch_dtype(adapter.dtype):
-            parameter.data = parameter.data.to(torch_dtype(adapter.dtype))
-    assert isinstance(adapted, torch.nn.Module)  # noqa: S101 - what PEFT returns
-    return adapted
-
-
-def _stacked_targets(architecture: ModelArchitecture, adapter: Adapter) -> dict[str, int]:
-    """Parameters of routed experts and routers that are adapted, each with its rank's factor.
-
-    PEFT turns the names of linears that were stacked into one parameter into that parameter's,
-    and their ranks into the sum (``utils/transformers_weight_conversion.py``, 0.19 to 0.21).
-    """
-    routers = {
-        weight.leaf for _, weight, _ in architecture.weights() if weight.kind is WeightKind.ROUTER
-    }
-    return {
-        f"{name}.weight" if name in routers else name: factor
-        for name, factor in adapter.expert_targets or ()
-    }
-
-
-def _ending(name: str) -> str:
-    return rf".*\.{re.escape(name)}"
-
-
-def _targets(
-    model: torch.nn.Module, architecture: ModelArchitecture, recipe: TrainingRecipe
-) -> list[str]:
-    adapter = recipe.adapter
-    assert adapter is not None  # noqa: S101 - the caller asks
-    if architecture.vision is None or recipe.trains_vision:
-        return list(adapter.target_modules)
-    layers = {group.layer.class_name for group in architecture.groups}
-    names = []
-    for path, module in model.named_modules():
-        if type(module).__name__ not in layers:
-            continue
-        for inner, part in module.named_modules():
-            leaf = inner.rsplit(".", 1)[-1]
-            if isinstance(part, torch.nn.Linear) and leaf in adapter.target_modules:
-                names.append(f"{path}.{inner}")
-    return names
-
-
 def _choose_trained(
     model: torch.nn.Module, architecture: ModelArchitecture, recipe: TrainingRecipe
 ) -> None:
@@ -309,9 +265,11 @@ def _choose_trained(
     for parameter in model.parameters():
         parameter.requires_grad_(False)
     layers = decoder_layers(model, architecture)
+    dtype = torch_dtype(recipe.trainable_dtype)
     for layer in layers[len(layers) - recipe.trained_layers :]:
         for parameter in layer.parameters():
             parameter.requires_grad_(True)
+            parameter.data = parameter.data.to(dtype)
 
 
 def _freeze_vision(

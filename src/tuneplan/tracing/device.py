@@ -34,6 +34,7 @@ def fake_device() -> torch.device:
     install_one_kernel()
     torch.UntypedStorage.resize_ = _resize_and_tell
     torch.nn.Module._apply = _apply  # type: ignore[method-assign] # noqa: SLF001
+    FakeTensor.__deepcopy__ = _deep_copy  # type: ignore[method-assign]
     return torch.device(DEVICE, 0)
 
 
@@ -268,6 +269,22 @@ def _backend_module() -> Any:  # noqa: C901 - one short method for each question
             return contextlib.nullcontext()
 
     return BackendModule()
+
+
+def _deep_copy(tensor: Any, memo: dict[int, Any]) -> Any:
+    """``copy.deepcopy`` of a tensor or parameter, as PEFT copies modules that are trained whole.
+
+    PyTorch's own looks at the data's address.
+    """
+    known = memo.get(id(tensor))
+    if known is not None:
+        return known
+    with torch.no_grad():
+        copied = tensor.detach().clone(memory_format=torch.preserve_format)
+    if isinstance(tensor, torch.nn.Parameter):
+        copied = torch.nn.Parameter(copied, requires_grad=tensor.requires_grad)
+    memo[id(tensor)] = copied
+    return copied
 
 
 _moved: dict[int, Any] = {}

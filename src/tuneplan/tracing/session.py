@@ -41,6 +41,7 @@ def record(
     length: int,
     evaluation_sequences: int = 0,
     compute_capability: float | None = None,
+    peft_config: object = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[Recording, float]:
     """Build the model, run two steps, return what was seen and the seconds it took."""
@@ -59,7 +60,7 @@ def record(
         progress("build")
         model = build_model(architecture, recipe)
         progress("load")
-        model = load_model(model, architecture, recipe, recorder)
+        model = load_model(model, architecture, recipe, recorder, peft_config)
         run_steps(
             model, architecture, recipe, recorder,
             sequences=sequences, length=length, evaluation_sequences=evaluation_sequences,

@@ -10,11 +10,13 @@ import torch
 
 from tuneplan.spec.architecture import ModelArchitecture
 from tuneplan.spec.recipe import TrainingRecipe
-from tuneplan.tracing.build import decoder_layers, torch_dtype
+from tuneplan.tracing.adapters import torch_dtype
+from tuneplan.tracing.build import decoder_layers, load_reference
 from tuneplan.tracing.device import DEVICE, fake_device
 from tuneplan.tracing.kernels import fused_kernels, refuse_kernels
 from tuneplan.tracing.losses import install_loss, outside_loss
 from tuneplan.tracing.optimizers import make_optimizer, states_of
+from tuneplan.tracing.preferences import is_preference, preference_loss, refuse_preference
 from tuneplan.tracing.recorder import Recorder
 
 NUM_STEPS = 2
@@ -49,10 +51,13 @@ def run_steps(
         NotSupported: for a part of the recipe that is not traced.
     """
     refuse_kernels(recipe)
+    refuse_preference(recipe)
+    reference = load_reference(architecture, recipe, recorder)
     model.train()
-    install_loss(model, recipe, recorder.recording)
+    if not is_preference(recipe):
+        install_loss(model, recipe, recorder.recording)
     _watch_gradients(model, recorder)
-    loop = _Loop(model, recipe, recorder, progress)
+    loop = _Loop(model, reference, recipe, recorder, progress)
     _watch_modules(model, architecture, recorder)
     with fused_kernels(model, architecture, recipe, recorder.recording, compute_capability):
         for step in range(NUM_STEPS):
@@ -68,11 +73,13 @@ class _Loop:
     def __init__(
         self,
         model: torch.nn.Module,
+        reference: torch.nn.Module | None,
         recipe: TrainingRecipe,
         recorder: Recorder,
         progress: Callable[[str], None],
     ) -> None:
         self.model, self.recipe, self.recorder = model, recipe, recorder
+        self.reference = reference
         self.progress = progress
         named = [(name, one) for name, one in model.named_parameters() if one.requires_grad]
         self.trained = [parameter for _, parameter in named]
@@ -118,8 +125,7 @@ class _Loop:
     def _micro_batch(self, number: int, sequences: int, length: int) -> None:
         self.recorder.start("forward", number)
         self.progress(f"forward {number}")
-        batch = _batch(sequences, length)
-        loss = _forward(self.model, batch, self.recipe, self.outputs)
+        loss = self._forward(_batch(sequences, length))
         self.loss = loss if self.recipe.keeps_graph else None
         self.recorder.start("backward")
         self.progress(f"backward {number}")
@@ -130,6 +136,33 @@ class _Loop:
         if self.recipe.outputs_die_with_step or self.recipe.longest_first:
             self.outputs.clear()
             self.loss = None
+
+    def _forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        """The loss of a batch; with a name for the outputs where the loop keeps them."""
+        recipe, labels = self.recipe, batch["labels"]
+        if not is_preference(recipe):
+            outside = recipe.loss.outside_model
+            given = {key: value for key, value in batch.items() if not outside or key != "labels"}
+            outputs = _run(self.model, given, recipe)
+            self._keep(outputs)
+            if outside:
+                return outside_loss(self.model, outputs, labels, recipe.loss)
+            loss = outputs["loss"]
+            assert isinstance(loss, torch.Tensor)  # noqa: S101 - labels were given
+            return loss
+        given = {key: value for key, value in batch.items() if key != "labels"}
+
+        def run(model: torch.nn.Module) -> torch.Tensor:
+            logits = _run(model, given, recipe)["logits"]
+            assert isinstance(logits, torch.Tensor)  # noqa: S101 - what a head returns
+            return logits
+
+        return preference_loss(self.model, self.reference, recipe, labels, run)
+
+    def _keep(self, outputs: Any) -> None:
+        self.outputs.clear()
+        if self.recipe.keeps_outputs:
+            self.outputs.append(outputs)
 
     def _update(self, optimizer: torch.optim.Optimizer) -> None:
         if self.scaler is not None:
@@ -154,7 +187,7 @@ class _Loop:
         self.loss = None
         self.model.eval()
         with torch.no_grad():
-            _forward(self.model, _batch(sequences, length), self.recipe, self.outputs)
+            self._forward(_batch(sequences, length))
         self.outputs.clear()
         self.model.train()
 
@@ -194,28 +227,18 @@ def _batch(sequences: int, length: int) -> dict[str, torch.Tensor]:
     }
 
 
-def _forward(
-    model: torch.nn.Module, batch: dict[str, Any], recipe: TrainingRecipe, kept: list[Any]
-) -> torch.Tensor:
-    """The model's forward and loss, with the copies that wrappers make of its outputs."""
+def _run(model: torch.nn.Module, batch: dict[str, Any], recipe: TrainingRecipe) -> Any:
+    """What a model returns, with the copies that wrappers make of it."""
     given = dict(batch)
     if not recipe.attention_mask:
         given.pop("attention_mask")
-    labels = given.pop("labels") if recipe.loss.outside_model else None
     with _autocast(recipe):
         outputs = model(**given)
     for _ in range(recipe.loss.output_fp32_copies):
         for name, value in list(outputs.items()):
             if isinstance(value, torch.Tensor) and value.dtype in (torch.float16, torch.bfloat16):
                 outputs[name] = value.float()
-    kept.clear()
-    if recipe.keeps_outputs:
-        kept.append(outputs)
-    if labels is not None:
-        return outside_loss(model, outputs, labels, recipe.loss)
-    loss = outputs["loss"]
-    assert isinstance(loss, torch.Tensor)  # noqa: S101 - labels were given
-    return loss
+    return outputs
 
 
 @contextlib.contextmanager
