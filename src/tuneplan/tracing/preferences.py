@@ -2,8 +2,8 @@
 
 After TRL: ``trainer/dpo_trainer.py concatenated_forward, compute_ref_log_probs,
 get_batch_loss_metrics`` (0.8 to 0.28), ``kto_trainer.py forward``, ``orpo_trainer.py``,
-``cpo_trainer.py`` (SimPO), ``reward_trainer.py compute_loss``. The policy's graph is there while the
-reference runs.
+``cpo_trainer.py`` (SimPO), ``reward_trainer.py compute_loss``. The policy's graph is there while
+the reference runs.
 """
 
 from __future__ import annotations
