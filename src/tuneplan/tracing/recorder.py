@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tuneplan.tracing.device import DEVICE, asked_device, current_stream_id, watched_by
 from tuneplan.tracing.hidden import CUBLAS_WORKSPACE_BYTES, HIDDEN, PRODUCTS, SUBSTITUTES
 from tuneplan.tracing.recording import NEVER, Block, Recording
+from tuneplan.tracing.routing import Routing
 from tuneplan.tracing.shapes import (
     KnownCall,
     Output,
@@ -90,7 +91,9 @@ class Recorder(TorchDispatchMode):
     is asked once for each kind of call (``shapes``), unless ``remembers`` is false.
     """
 
-    def __init__(self, *, hopper: bool = False, remembers: bool = True) -> None:
+    def __init__(
+        self, *, hopper: bool = False, remembers: bool = True, routing: Routing | None = None
+    ) -> None:
         super().__init__()
         self.recording = Recording()
         self.phase, self.step = "load", 0
@@ -107,6 +110,7 @@ class Recorder(TorchDispatchMode):
         self._facts: dict[Any, OperationFacts] = {}
         self._known: dict[Any, KnownCall] = {}
         self._remembers = remembers
+        self._routing = routing
         self.recording.marks.append((0, "load", 0))
 
     @classmethod
@@ -191,13 +195,32 @@ class Recorder(TorchDispatchMode):
             self._workspace(args)
         before, after = facts.hidden(args, kwargs) if facts.hidden is not None else ((), ())
         made = [self.allocate(size, f"{packet} (in the kernel)") for size in before]
-        out = self._run(func, facts, args, kwargs)
+        out = self._answered(func, facts, args, kwargs)
         if facts.is_sum and _current_node() is not None:
             self._watch_sum(args)
         made += [self.allocate(size, f"{packet} (in the kernel)") for size in after]
         for block in made:
             self.free(block)
         return out
+
+    def _answered(self, func: Any, facts: OperationFacts, args: Any, kwargs: Any) -> Any:
+        """What an operation returns, where only a routing of tokens decides that, or as always."""
+        routing = self._routing
+        if routing is None:
+            return self._run(func, facts, args, kwargs)
+        out = NotImplemented
+        if facts.packet in Routing.ASKS and _on_device(args[0]):
+            out = routing.answer(func, facts.packet, args, self._call)
+        if out is NotImplemented:
+            out = self._run(func, facts, args, kwargs)
+            routing.follow(func, args, kwargs, out)
+        else:
+            self._see(out, facts.packet)
+            self._count(facts.name, 1, (0, 0))
+        return out
+
+    def _call(self, func: Any, args: tuple[Any, ...]) -> Any:
+        return self.__torch_dispatch__(func, (), args)
 
     def _run(self, func: Any, facts: OperationFacts, args: Any, kwargs: Any) -> Any:
         tensors: list[Any] = []
@@ -318,6 +341,8 @@ class Recorder(TorchDispatchMode):
 
     def _end(self, life: _Life) -> None:
         self._alive.pop(life.key, None)
+        if self._routing is not None:
+            self._routing.forget(life.key)
         block = self._same.get(life.block, life.block)
         if self.recording.blocks[block].died < 0:
             self._died(block)

@@ -13,6 +13,7 @@ from tuneplan.tracing.attention import AttentionRules
 from tuneplan.tracing.device import fake_device, fake_mode
 from tuneplan.tracing.recorder import Recorder
 from tuneplan.tracing.recording import Recording
+from tuneplan.tracing.routing import Spread, routing_of
 
 
 @cache
@@ -42,9 +43,22 @@ def record(
     evaluation_sequences: int = 0,
     compute_capability: float | None = None,
     peft_config: object = None,
+    spread: Spread = Spread.BALANCED,
     progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[Recording, float]:
-    """Build the model, run two steps, return what was seen and the seconds it took."""
+    """Build the model, run two steps, return what was seen and the seconds it took.
+
+    Args:
+        architecture: The model.
+        recipe: How it is trained.
+        sequences: In a micro-batch.
+        length: Tokens of each.
+        evaluation_sequences: In a batch of the evaluation; 0 for none.
+        compute_capability: Of the card; None for one that is not known.
+        peft_config: PEFT's own configuration, in place of the recipe's adapter.
+        spread: Over which experts tokens go, where the code loops over experts.
+        progress: Told each phase as it begins.
+    """
     prepare_process()
     import torch
 
@@ -54,7 +68,10 @@ def record(
     started = time.perf_counter()
     rules = AttentionRules(flash=compute_capability is None or compute_capability >= 8)
     torch.nn.functional.scaled_dot_product_attention = rules
-    recorder = Recorder(hopper=compute_capability is not None and compute_capability >= 9)
+    routing = routing_of(architecture, spread)
+    recorder = Recorder(
+        hopper=compute_capability is not None and compute_capability >= 9, routing=routing
+    )
     with warnings.catch_warnings(), fake_mode(), recorder:
         warnings.simplefilter("ignore")  # of libraries, about their own next versions
         progress("build")
@@ -69,4 +86,6 @@ def record(
     recorder.finish()
     for name, count in rules.chosen.items():
         recorder.recording.notes[f"attention_{name}"] = count
+    if routing is not None:
+        recorder.recording.notes.update(routing.notes)
     return recorder.recording, time.perf_counter() - started
