@@ -90,19 +90,56 @@ def test_a_lora_target_that_the_model_lacks_is_told_with_what_it_has(
     assert errors[0]["near"][0] == "q_proj"  # type: ignore[index]
 
 
-def test_broken_lines_are_answered_counted_and_located(
+BROKEN_LINES = '{"text": "a b"}\n{oops\n{"text": 5}\n{"text": "c d e"}\n'
+
+
+@pytest.mark.parametrize("command", ["estimate", "plan", "data profile"])
+def test_broken_lines_are_counted_located_and_refused(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "data.jsonl"
+    data.write_text(BROKEN_LINES)
+    if command == "data profile":
+        arguments = ("profile", str(data), "--tokenizer", "approximate")
+    else:
+        arguments = (*QWEN, "--data", str(data), *APPROXIMATE)
+    text, errors = refused(capsys, *arguments, command=command.split()[0])
+    first, *lines = text.splitlines()
+    assert first == f"{data}: 2 of 4 rows cannot be used"
+    assert lines[0].startswith(f"    {data}:2:2: not JSON")
+    assert lines[1].startswith(f"    {data}:3: text must be text")
+    assert "--skip-bad-rows" in lines[-1]
+    assert "data.skip_bad_rows: true" in lines[-1]
+    (error,) = errors
+    places = [(place["line"], place["column"]) for place in error["places"]]  # type: ignore[attr-defined]
+    assert places == [(2, 2), (3, None)]
+
+
+def test_skipping_without_rows_to_read_is_a_contradiction(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    numbers = ("--set", "data.num_samples=5", "--set", "data.mean_tokens=9")
+    text, _ = refused(capsys, *QWEN, *numbers, "--set", "data.skip_bad_rows=true")
+    assert text.startswith("data.skip_bad_rows: no rows are read")
+
+
+def test_broken_lines_that_may_be_skipped_are_answered_counted_and_located(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = tmp_path / "data.jsonl"
-    data.write_text('{"text": "a b"}\n{oops\n{"text": 5}\n{"text": "c d e"}\n')
-    assert run(["estimate", *QWEN, "--data", str(data), *APPROXIMATE, "--json"]) == 0
+    data.write_text(BROKEN_LINES)
+    skipping = (*APPROXIMATE, "--set", "data.skip_bad_rows=true")
+    assert run(["estimate", *QWEN, "--data", str(data), *skipping, "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["data"]["num_samples"] == 2
     warnings = {warning["code"]: warning for warning in answer["warnings"]}
     assert warnings["bad_rows_left_out"]["params"] == {"bad": 2, "all": 4}
     bad = [one for one in answer["warnings"] if one["code"] == "bad_row"]
     assert [(one["path"], one["line"]) for one in bad] == [(str(data), 2), (str(data), 3)]
-    assert run(["data", "profile", str(data), "--tokenizer", "approximate"]) == 0
+    assumed = {one["name"]: one["reason"] for one in answer["assumptions"]}
+    assert assumed["data.skip_bad_rows"] == "2 bad rows left out"
+    arguments = ["data", "profile", str(data), "--tokenizer", "approximate", "--skip-bad-rows"]
+    assert run(arguments) == 0
     assert "Bad rows: 2" in capsys.readouterr().out
 
 

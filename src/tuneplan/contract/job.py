@@ -135,6 +135,9 @@ class DataSection(Section):
     tokenizer: Annotated[str | None, Text(what="tokenizer name, file or folder")] = Field(
         None, description="Tokenizer that counts the tokens, where it is not the model's own."
     )
+    skip_bad_rows: Annotated[bool | None, Flag()] = Field(
+        None, description="Rows of `path` that cannot be used are left out, counted and listed."
+    )
 
 
 class TrainingSection(Section):
