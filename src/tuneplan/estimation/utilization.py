@@ -40,13 +40,14 @@ def model_flop_per_token(
     token visits them).
     """
     recipe = with_expert_targets(model, recipe)
-    total = 0.0
+    total, reaches_layers = 0.0, False
     for group in model.groups:
         active = active_matmul_parameters(group.layer)
         adapters = _adapter_parameters(group.layer, recipe)
         mixer = group.layer.mixer
         attention = _attention_flop(mixer, sequence_length) if isinstance(mixer, Attention) else 0.0
         for part, place, goes_backward, _ in parts_of(model, recipe, group):
+            reaches_layers |= goes_backward
             if not goes_backward:
                 total += part.count * (2.0 * active + attention / 3.0)
                 continue
@@ -56,7 +57,7 @@ def model_flop_per_token(
     head = model.head or model.token_embedding
     saved = recipe.adapter is not None and head.leaf in recipe.adapter.modules_to_save
     head_trains = recipe.method is Method.FULL or saved
-    return total + head.num_weight_elements * (6.0 if head_trains else 4.0)
+    return total + head.num_weight_elements * 2.0 * (1 + reaches_layers + head_trains)
 
 
 def active_matmul_parameters(layer: Layer) -> float:
