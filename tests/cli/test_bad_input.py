@@ -90,6 +90,90 @@ def test_a_lora_target_that_the_model_lacks_is_told_with_what_it_has(
     assert errors[0]["near"][0] == "q_proj"  # type: ignore[index]
 
 
+@pytest.mark.parametrize("command", ["estimate", "plan"])
+def test_a_missing_file_an_unknown_model_and_an_unknown_chip_are_told_at_once(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = str(tmp_path / "nope.jsonl")
+    _, errors = refused(
+        capsys, "--model", "gpt3", "--data", missing, "--accelerator", "H9", command=command
+    )
+    assert [error["path"] for error in errors] == ["model", "hardware.accelerator", missing]
+
+
+def test_a_missing_file_comes_before_its_missing_tokenizer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, errors = refused(capsys, "--model", "gpt2", "--data", str(tmp_path / "nope.jsonl"))
+    assert [error["code"] for error in errors] == ["no_such_file", "no_tokenizer"]
+
+
+def test_absurd_facts_of_a_chip_are_told_with_their_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chips = tmp_path / "chips.yaml"
+    chips.write_text(
+        "accelerators:\n- name: Big\n  supports_bf16: true\n  memory: 1e30 GB\n"
+        "  memory_bandwidth: 0 GB/s\n  dense_rate: {bfloat16: 1e30 TFLOP/s}\n  power: 900 kW\n"
+    )
+    _, errors = refused(capsys, *QWEN, "--set", f"accelerators=[{chips}]")
+    assert [(error["line"], error["code"]) for error in errors] == [
+        (4, "beyond_belief"),
+        (5, "not_above_zero"),
+        (6, "beyond_belief"),
+        (7, "beyond_belief"),
+    ]
+
+
+def test_runs_with_the_same_id_are_told_with_both_lines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = tmp_path / "runs.csv"
+    runs.write_text("id,model\na,7B\n,7B\n,7B\na,7B\n")
+    text, errors = refused(capsys, str(runs), command="validate")
+    assert text.startswith(f"{runs}:5: the run 'a' stands here and in line 2")
+    assert [error["line"] for error in errors] == [5]
+
+
+def warnings_of(
+    capsys: pytest.CaptureFixture[str], *arguments: str
+) -> dict[str, dict[str, object]]:
+    assert run(["estimate", *arguments, "--json"]) == 0
+    return {one["code"]: one["params"] for one in json.loads(capsys.readouterr().out)["warnings"]}
+
+
+def test_rows_longer_than_the_positions_of_the_model_are_a_warning(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rotary = warnings_of(capsys, "--model", "Qwen2.5-0.5B", "--max-length", "65536")
+    assert rotary["beyond_positions"] == {"longest": 65536.0, "positions": 32768}
+    assert "beyond_positions" not in warnings_of(capsys, "--model", "Qwen2.5-0.5B")
+    learned = warnings_of(capsys, "--model", "gpt2", "--max-length", "4096")
+    assert learned["beyond_learned_positions"] == {"longest": 4096.0, "positions": 1024}
+    short = ("--set", "data.num_samples=9", "--set", "data.quantiles={p50: 90, max: 100}")
+    assert "beyond_learned_positions" not in warnings_of(
+        capsys, "--model", "gpt2", "--max-length", "4096", *short
+    )
+    endless = warnings_of(capsys, "--model", "mpt-7b", "--max-length", "65536")
+    assert not {"beyond_positions", "beyond_learned_positions"} & set(endless)
+
+
+def test_a_price_of_the_future_is_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1796040000")  # 2026-11-30
+    sheet = tmp_path / "prices.yaml"
+    arguments = (*QWEN, "--accelerator", "A100 SXM 80GB", "--set", f"prices=[{sheet}]")
+    numbers = ("--set", "data.num_samples=9", "--set", "data.mean_tokens=90")
+    for dated, is_told in (("2031-01-01", True), ("2026-12-01", False)):
+        sheet.write_text(
+            "offers:\n- {provider: Own, accelerator: NVIDIA A100 SXM 80GB, num_accelerators: 1, "
+            f"price: 0.01 USD, per: hour, as_of: {dated}}}\n"
+        )
+        told = warnings_of(capsys, *arguments, *numbers)
+        assert ("price_of_the_future" in told) is is_told
+
+
 BROKEN_LINES = '{"text": "a b"}\n{oops\n{"text": 5}\n{"text": "c d e"}\n'
 
 

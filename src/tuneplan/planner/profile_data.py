@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tuneplan.errors import InputError, InvalidRequest
+
 if TYPE_CHECKING:
     from tuneplan.spec.answer import Estimate
     from tuneplan.tokens.profile import DataProfile
@@ -49,13 +51,21 @@ def profile_data(
         InputError: No tokenizer for the model; says what to install or to name.
         MissingExtra: The tokenizer's library is not installed.
     """
+    from tuneplan.tokens.files import unreadable
     from tuneplan.tokens.profiling import BATCH_SIZE, profile_files
     from tuneplan.tokens.tokenizers import find_tokenizer
 
     lengths = (max_length,) if isinstance(max_length, int) else tuple(max_length or ())
+    problems = [found for found in map(unreadable, map(Path, paths)) if found is not None]
+    try:
+        counter = find_tokenizer(tokenizer=tokenizer, model=model)
+    except InputError as error:
+        if not problems:
+            raise
+        raise InvalidRequest([*problems, *error.mistakes]) from error
     return profile_files(
         paths,
-        tokenizer=find_tokenizer(tokenizer=tokenizer, model=model),
+        tokenizer=counter,
         max_lengths=lengths,
         per_device_train_batch_size=per_device_train_batch_size or BATCH_SIZE,
         skip_bad_rows=skip_bad_rows,
