@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from tuneplan.contract.job import JobFile, Section
+from tuneplan.contract.job import JobFile
+from tuneplan.contract.section import Section
 from tuneplan.contract.values import Choice
 from tuneplan.errors import Mistake
 from tuneplan.language import Message, message
