@@ -23,7 +23,8 @@ from frameworks_page import frameworks_page  # noqa: E402 - beside this file
 from tuneplan import errors  # noqa: E402 - the source tree of this file comes first
 from tuneplan.cli.main import cli  # noqa: E402
 from tuneplan.contract.blanks import blank_meaning  # noqa: E402
-from tuneplan.contract.job import Section, sections  # noqa: E402
+from tuneplan.contract.job import sections  # noqa: E402
+from tuneplan.contract.section import Section  # noqa: E402
 from tuneplan.contract.spellings import IRRELEVANT, SPELLINGS  # noqa: E402
 from tuneplan.contract.values import Reader  # noqa: E402
 

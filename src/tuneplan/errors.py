@@ -34,10 +34,13 @@ class Mistake:
         message: What and why.
         path: Where: a key path such as ``training.max_length``, or a file.
         line: Line in the file, counted from 1, where there is a file.
+        column: Column in the line, counted from 1, where it is known.
         file: The file that ``line`` counts in, where ``path`` is a key path.
         value: What stood there.
         near: The nearest valid choices, best first.
         how_to_fix: What to write instead.
+        places: Where it stands, the first ones, each with what is wrong there: one mistake that
+            is made on many lines.
     """
 
     message: Message
@@ -47,6 +50,8 @@ class Mistake:
     value: Any = None
     near: tuple[str, ...] = ()
     how_to_fix: Message | None = None
+    column: int | None = None
+    places: tuple[Mistake, ...] = ()
 
 
 class TuneplanError(Exception):

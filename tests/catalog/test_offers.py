@@ -212,7 +212,7 @@ def test_money_has_a_currency(tmp_path, written, amount, currency) -> None:
     [
         ("12.5", "money_without_currency"),
         ("'12.5'", "money_without_currency"),
-        ("12.5 XXX", "unknown_currency"),
+        ("12.5 ZZZ", "unknown_currency"),
         ("$12", "unknown_currency"),
         ("-3 USD", "negative_price"),
         ("3 USD/fortnight", "unknown_period"),

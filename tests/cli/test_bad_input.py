@@ -90,19 +90,140 @@ def test_a_lora_target_that_the_model_lacks_is_told_with_what_it_has(
     assert errors[0]["near"][0] == "q_proj"  # type: ignore[index]
 
 
-def test_broken_lines_are_answered_counted_and_located(
+@pytest.mark.parametrize("command", ["estimate", "plan"])
+def test_a_missing_file_an_unknown_model_and_an_unknown_chip_are_told_at_once(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = str(tmp_path / "nope.jsonl")
+    _, errors = refused(
+        capsys, "--model", "gpt3", "--data", missing, "--accelerator", "H9", command=command
+    )
+    assert [error["path"] for error in errors] == ["model", "hardware.accelerator", missing]
+
+
+def test_a_missing_file_comes_before_its_missing_tokenizer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, errors = refused(capsys, "--model", "gpt2", "--data", str(tmp_path / "nope.jsonl"))
+    assert [error["code"] for error in errors] == ["no_such_file", "no_tokenizer"]
+
+
+def test_absurd_facts_of_a_chip_are_told_with_their_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chips = tmp_path / "chips.yaml"
+    chips.write_text(
+        "accelerators:\n- name: Big\n  supports_bf16: true\n  memory: 1e30 GB\n"
+        "  memory_bandwidth: 0 GB/s\n  dense_rate: {bfloat16: 1e30 TFLOP/s}\n  power: 900 kW\n"
+    )
+    _, errors = refused(capsys, *QWEN, "--set", f"accelerators=[{chips}]")
+    assert [(error["line"], error["code"]) for error in errors] == [
+        (4, "beyond_belief"),
+        (5, "not_above_zero"),
+        (6, "beyond_belief"),
+        (7, "beyond_belief"),
+    ]
+
+
+def test_runs_with_the_same_id_are_told_with_both_lines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = tmp_path / "runs.csv"
+    runs.write_text("id,model\na,7B\n,7B\n,7B\na,7B\n")
+    text, errors = refused(capsys, str(runs), command="validate")
+    assert text.startswith(f"{runs}:5: the run 'a' stands here and in line 2")
+    assert [error["line"] for error in errors] == [5]
+
+
+def warnings_of(
+    capsys: pytest.CaptureFixture[str], *arguments: str
+) -> dict[str, dict[str, object]]:
+    assert run(["estimate", *arguments, "--json"]) == 0
+    return {one["code"]: one["params"] for one in json.loads(capsys.readouterr().out)["warnings"]}
+
+
+def test_rows_longer_than_the_positions_of_the_model_are_a_warning(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rotary = warnings_of(capsys, "--model", "Qwen2.5-0.5B", "--max-length", "65536")
+    assert rotary["beyond_positions"] == {"longest": 65536.0, "positions": 32768}
+    assert "beyond_positions" not in warnings_of(capsys, "--model", "Qwen2.5-0.5B")
+    learned = warnings_of(capsys, "--model", "gpt2", "--max-length", "4096")
+    assert learned["beyond_learned_positions"] == {"longest": 4096.0, "positions": 1024}
+    short = ("--set", "data.num_samples=9", "--set", "data.quantiles={p50: 90, max: 100}")
+    assert "beyond_learned_positions" not in warnings_of(
+        capsys, "--model", "gpt2", "--max-length", "4096", *short
+    )
+    endless = warnings_of(capsys, "--model", "mpt-7b", "--max-length", "65536")
+    assert not {"beyond_positions", "beyond_learned_positions"} & set(endless)
+
+
+def test_a_price_of_the_future_is_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1796040000")  # 2026-11-30
+    sheet = tmp_path / "prices.yaml"
+    arguments = (*QWEN, "--accelerator", "A100 SXM 80GB", "--set", f"prices=[{sheet}]")
+    numbers = ("--set", "data.num_samples=9", "--set", "data.mean_tokens=90")
+    for dated, is_told in (("2031-01-01", True), ("2026-12-01", False)):
+        sheet.write_text(
+            "offers:\n- {provider: Own, accelerator: NVIDIA A100 SXM 80GB, num_accelerators: 1, "
+            f"price: 0.01 USD, per: hour, as_of: {dated}}}\n"
+        )
+        told = warnings_of(capsys, *arguments, *numbers)
+        assert ("price_of_the_future" in told) is is_told
+
+
+BROKEN_LINES = '{"text": "a b"}\n{oops\n{"text": 5}\n{"text": "c d e"}\n'
+
+
+@pytest.mark.parametrize("command", ["estimate", "plan", "data profile"])
+def test_broken_lines_are_counted_located_and_refused(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "data.jsonl"
+    data.write_text(BROKEN_LINES)
+    if command == "data profile":
+        arguments = ("profile", str(data), "--tokenizer", "approximate")
+    else:
+        arguments = (*QWEN, "--data", str(data), *APPROXIMATE)
+    text, errors = refused(capsys, *arguments, command=command.split()[0])
+    first, *lines = text.splitlines()
+    assert first == f"{data}: 2 of 4 rows cannot be used"
+    assert lines[0].startswith(f"    {data}:2:2: not JSON")
+    assert lines[1].startswith(f"    {data}:3: text must be text")
+    assert "--skip-bad-rows" in lines[-1]
+    assert "data.skip_bad_rows: true" in lines[-1]
+    (error,) = errors
+    places = [(place["line"], place["column"]) for place in error["places"]]  # type: ignore[attr-defined]
+    assert places == [(2, 2), (3, None)]
+
+
+def test_skipping_without_rows_to_read_is_a_contradiction(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    numbers = ("--set", "data.num_samples=5", "--set", "data.mean_tokens=9")
+    text, _ = refused(capsys, *QWEN, *numbers, "--set", "data.skip_bad_rows=true")
+    assert text.startswith("data.skip_bad_rows: no rows are read")
+
+
+def test_broken_lines_that_may_be_skipped_are_answered_counted_and_located(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = tmp_path / "data.jsonl"
-    data.write_text('{"text": "a b"}\n{oops\n{"text": 5}\n{"text": "c d e"}\n')
-    assert run(["estimate", *QWEN, "--data", str(data), *APPROXIMATE, "--json"]) == 0
+    data.write_text(BROKEN_LINES)
+    skipping = (*APPROXIMATE, "--set", "data.skip_bad_rows=true")
+    assert run(["estimate", *QWEN, "--data", str(data), *skipping, "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["data"]["num_samples"] == 2
     warnings = {warning["code"]: warning for warning in answer["warnings"]}
     assert warnings["bad_rows_left_out"]["params"] == {"bad": 2, "all": 4}
     bad = [one for one in answer["warnings"] if one["code"] == "bad_row"]
     assert [(one["path"], one["line"]) for one in bad] == [(str(data), 2), (str(data), 3)]
-    assert run(["data", "profile", str(data), "--tokenizer", "approximate"]) == 0
+    assumed = {one["name"]: one["reason"] for one in answer["assumptions"]}
+    assert assumed["data.skip_bad_rows"] == "2 bad rows left out"
+    arguments = ["data", "profile", str(data), "--tokenizer", "approximate", "--skip-bad-rows"]
+    assert run(arguments) == 0
     assert "Bad rows: 2" in capsys.readouterr().out
 
 

@@ -130,6 +130,21 @@ def test_the_command_answers_as_the_contract_says(capsys: pytest.CaptureFixture[
     ]
 
 
+def test_job_and_figure_may_stand_in_either_order(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text("model: Qwen2.5-0.5B\nmethod: lora\n")
+    answers = []
+    for words in ([str(job), "memory.peak_bytes"], ["memory.peak_bytes", str(job)]):
+        assert run(["explain", *words]) == 0
+        answers.append(capsys.readouterr().out)
+    assert answers[0] == answers[1]
+    assert answers[0].startswith("memory.peak_bytes = ")
+    assert run(["explain", str(job), "memory.peek"]) == 2
+    assert "no figure of the estimate is called 'memory.peek'" in capsys.readouterr().err
+
+
 def test_one_term_can_be_explained(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["explain", "memory.terms.adapters", *SMALL]) == 0
     assert "adapter.r = 16" in capsys.readouterr().out

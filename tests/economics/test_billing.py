@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
@@ -84,6 +85,7 @@ def test_break_even_of_hourly_and_monthly() -> None:
     # NT$50,000 / NT$120 = 416.7 h
     hours = break_even_hours(hourly=twd(120), monthly=twd(50_000))
     assert round(hours, 1) == Decimal("416.7")
+    assert math.ceil(hours) == 417  # from hour 417 on the month is cheaper
     with pytest.raises(ValueError, match="no break-even"):
         break_even_hours(hourly=usd(3), monthly=twd(50_000))
 

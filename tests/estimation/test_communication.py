@@ -152,6 +152,17 @@ def test_fsdp_gathers_layers_twice_and_three_times_around_checkpointing():
     assert gathered(activation_gather=True) == 3 * 32
 
 
+def test_full_sharding_moves_three_times_the_weights_a_micro_batch():
+    # Gathered for the forward and the backward, gradients scattered once: 3 x 2P bytes, of which
+    # (N - 1) / N cross the link; at 300 GB/s and 4 cards 3 x 14.5 GB x 3/4 / 300 GB/s = 0.11 s.
+    found = list_of(Strategy.ZERO3)
+    moved = sum(c.count * c.size_bytes for c in found if c.kind != "all_reduce")
+    assert moved == pytest.approx(3 * 2 * 7_241_732_096, rel=0.02)
+    ideal_s = moved * 3 / 4 / 300e9
+    assert ideal_s == pytest.approx(0.109, abs=0.002)
+    assert ideal_s < sum(part.value for part in term(Strategy.ZERO3).parts) < 2 * ideal_s
+
+
 def test_no_sync_scatters_gradients_once_a_step():
     recipe = replace(FULL, gradient_accumulation_steps=8)
     held = replace(recipe, gradients_unsharded_while_accumulating=True)

@@ -13,6 +13,7 @@ from tuneplan.estimation.step_time import StepTime
 from tuneplan.estimation.utilization import active_matmul_parameters, model_flop_per_token
 from tuneplan.spec.answer import Estimate
 from tuneplan.spec.parallelism import Parallelism, Strategy
+from tuneplan.spec.recipe import Checkpointing, Method
 
 STEP = StepTime(
     step_s=Estimate(low=1.8, likely=2.0, high=2.5), terms=(), forward_s=0.5, launch_share=0.0
@@ -151,6 +152,24 @@ def test_frozen_weights_need_four():
     found = model_flop_per_token(llama(), LORA, sequence_length=4096)
     attention = 32 * 6 * 256 * 32 * 4097 / 2
     assert found == 4 * 7_110_393_856 + 6 * 13_631_488 + attention
+
+
+def test_layers_before_the_first_trained_one_need_two():
+    # Freeze, the last 2 of 32 layers: 30 go forward only, 2 train, the head passes the gradient.
+    frozen = replace(FULL, method=Method.FREEZE, trained_layers=2)
+    found = model_flop_per_token(llama(), frozen, sequence_length=4096)
+    layer, attention = 218_103_808, 6 * 256 * 32 * 4097 / 2
+    expected = 30 * (2 * layer + attention / 3) + 2 * (6 * layer + attention) + 4 * 131_072_000
+    assert found == pytest.approx(expected, rel=1e-12)
+
+
+def test_an_adapter_on_the_head_alone_sends_nothing_back_into_the_layers():
+    # Without checkpointing: 32 layers and the frozen head forward only.
+    alone = replace(LORA.adapter, target_modules=("lm_head",))
+    lora = replace(LORA, adapter=alone, gradient_checkpointing=Checkpointing.NONE)
+    found = model_flop_per_token(llama(), lora, sequence_length=4096)
+    attention = 32 * 6 * 256 * 32 * 4097 / 2
+    assert found == pytest.approx(2 * 7_110_393_856 + attention / 3, rel=1e-12)
 
 
 def test_utilisation_is_model_operations_over_the_peak():

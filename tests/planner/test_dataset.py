@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tuneplan.contract.reading import load_job
+from tuneplan.errors import InvalidRequest
 from tuneplan.planner.dataset import read_dataset
 from tuneplan.planner.profile_data import profile_data
 from tuneplan.tokens.saving import save_profile
@@ -59,14 +60,42 @@ def test_a_saved_profile_lies_beside_the_job_file(folder: Path) -> None:
     assert found.statistics.total_tokens == profile.tokens.all.likely
 
 
-def test_rows_that_do_not_read_are_counted_and_located(folder: Path) -> None:
-    (folder / "data.jsonl").write_text('{"text": "a"}\n{\n[]\n{"text": 1}\n\n{"text": 2}\n')
-    job = job_in(folder, "model: 7B\ndata: {path: data.jsonl, tokenizer: approximate}\n")
-    notices = read_dataset(job).notices  # type: ignore[arg-type]
+BAD_ROWS = '{"text": "a"}\n{\n[]\n{"text": 1}\n\n{"text": 2}\n'
+
+
+def test_rows_that_are_to_be_skipped_are_counted_and_located(folder: Path) -> None:
+    (folder / "data.jsonl").write_text(BAD_ROWS)
+    job = job_in(
+        folder,
+        "model: 7B\ndata: {path: data.jsonl, tokenizer: approximate, skip_bad_rows: true}\n",
+    )
+    found = read_dataset(job)  # type: ignore[arg-type]
+    (skipped,) = [one for one in found.assumptions if one.name == "data.skip_bad_rows"]
+    assert str(skipped.reason) == "4 bad rows left out"
+    notices = found.notices
     codes = [notice.message.code for notice in notices]
     assert codes[0] == "bad_rows_left_out"
     assert notices[0].message.params == {"bad": 4, "all": 5}
     assert [notice.line for notice in notices if notice.message.code == "bad_row"] == [2, 3, 4]
+
+
+def test_bad_rows_are_a_mistake_where_nobody_says_to_skip_them(folder: Path) -> None:
+    (folder / "data.jsonl").write_text(BAD_ROWS)
+    for more in ("", ", skip_bad_rows: false"):
+        text = f"model: 7B\ndata: {{path: data.jsonl, tokenizer: approximate{more}}}\n"
+        with pytest.raises(InvalidRequest) as caught:
+            read_dataset(job_in(folder, text))  # type: ignore[arg-type]
+        (mistake,) = caught.value.mistakes
+        assert str(mistake.message) == "4 of 5 rows cannot be used"
+        assert [place.line for place in mistake.places] == [2, 3, 4, 6]
+
+
+def test_a_profile_that_was_made_without_bad_rows_says_so_in_every_job(folder: Path) -> None:
+    (folder / "data.jsonl").write_text(BAD_ROWS)
+    profile = profile_data([folder / "data.jsonl"], tokenizer="approximate", skip_bad_rows=True)
+    save_profile(profile, folder / "profile.json")
+    found = read_dataset(job_in(folder, "model: 7B\ndata: {profile: profile.json}\n"))  # type: ignore[arg-type]
+    assert "data.skip_bad_rows" in {one.name for one in found.assumptions}
 
 
 def test_without_data_nothing_is_invented() -> None:

@@ -24,6 +24,14 @@ def test_a_mistake_of_a_file_reads_file_and_line() -> None:
     assert errors_text([mistake]) == "job.yaml:7: broken YAML"
 
 
+def test_a_mistake_on_many_lines_reads_with_its_places() -> None:
+    place = Mistake(message=message("b", "not JSON"), path="data.jsonl", line=3, column=9)
+    mistake = Mistake(message=message("a", "2 rows are bad"), path="data.jsonl", places=(place,))
+    assert errors_text([mistake]) == "data.jsonl: 2 rows are bad\n    data.jsonl:3:9: not JSON"
+    (error,) = errors_document([mistake])["errors"]
+    assert (error["places"][0]["line"], error["places"][0]["column"]) == (3, 9)
+
+
 def test_a_value_that_json_does_not_know_is_text() -> None:
     mistake = Mistake(message=message("c", "t"), value=[math.inf, object])
     (error,) = errors_document([mistake])["errors"]

@@ -59,7 +59,7 @@ def test_bad_rows_are_located_counted_and_left_out(write_rows, characters):
     rows = [good, "{broken", "", good, {"text": "other"}, {"id": 1}, {"messages": []}, '"x"']
     rows.append('{"messages": [{"role": "user", "content": "\\ud83d"}]}')
     path = write_rows("data.jsonl", *rows)
-    profile = profile_files([path], tokenizer=characters)
+    profile = profile_files([path], tokenizer=characters, skip_bad_rows=True)
     assert [(row.line, row.code) for row in profile.bad_rows] == [
         (2, "json_syntax"),
         (5, "other_shape"),
@@ -78,14 +78,14 @@ def test_bad_rows_are_located_counted_and_left_out(write_rows, characters):
 
 def test_the_layout_of_most_rows_is_that_of_the_file(write_rows, characters):
     path = write_rows("data.jsonl", {"prompt": "p", "completion": "c"}, *texts(1, 2, 3))
-    profile = profile_files([path], tokenizer=characters)
+    profile = profile_files([path], tokenizer=characters, skip_bad_rows=True)
     assert profile.shape == "text"
     assert [(row.line, row.code) for row in profile.bad_rows] == [(1, "other_shape")]
 
 
 def test_more_bad_rows_than_are_listed_are_still_counted(write_rows, characters):
     path = write_rows("data.jsonl", *texts(5), *["{"] * (MAX_LISTED_BAD_ROWS + 7))
-    profile = profile_files([path], tokenizer=characters)
+    profile = profile_files([path], tokenizer=characters, skip_bad_rows=True)
     assert len(profile.bad_rows) == MAX_LISTED_BAD_ROWS
     assert profile.bad_rows_by_code == {"json_syntax": MAX_LISTED_BAD_ROWS + 7}
     assert [notice.message.code for notice in profile.notices] == ["more_bad_rows"]
@@ -151,10 +151,33 @@ def test_every_file_that_cannot_be_read_is_named_at_once(tmp_path, characters):
 def test_a_set_without_a_sample_says_what_was_seen(write_rows, characters, rows):
     with pytest.raises(InvalidRequest) as caught:
         profile_files([write_rows("data.jsonl", *rows)], tokenizer=characters)
-    first, *others = caught.value.mistakes
-    assert first.message.code == "empty_data_set"
-    assert "no sample" in str(first.message)
-    assert [mistake.line for mistake in others] == ([1, 2] if rows[0] else [])
+    (mistake,) = caught.value.mistakes
+    assert mistake.message.code == "empty_data_set"
+    assert "no sample" in str(mistake.message)
+    assert [place.line for place in mistake.places] == ([1, 2] if rows[0] else [])
+
+
+def test_bad_rows_are_refused_where_they_are_not_skipped(write_rows, characters):
+    one = write_rows("one.jsonl", *texts(4, 5))
+    path = write_rows("data.jsonl", *texts(1, 2), '{"text": oops}', *["[]"] * 6)
+    with pytest.raises(InvalidRequest) as caught:
+        profile_files([one, path], tokenizer=characters)
+    (mistake,) = caught.value.mistakes
+    assert mistake.message.params == {"bad": 7, "all": 11}
+    assert mistake.path == str(path)
+    assert "--skip-bad-rows" in str(mistake.how_to_fix)
+    *shown, more = mistake.places
+    assert [(place.line, place.column) for place in shown] == [
+        (3, 10),
+        *((line, None) for line in (4, 5, 6, 7)),
+    ]
+    assert str(more.message) == "and 2 more"
+
+
+def test_rows_with_nothing_to_learn_are_no_bad_rows(write_rows, characters):
+    rows = [{"prompt": "p", "completion": ""}, {"prompt": "p", "completion": "c"}]
+    profile = profile_files([write_rows("data.jsonl", *rows)], tokenizer=characters)
+    assert (profile.num_samples, profile.empty, profile.rows_bad) == (2, 1, 0)
 
 
 def test_no_file_is_a_mistake(characters):

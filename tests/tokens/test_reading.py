@@ -39,10 +39,11 @@ def test_a_byte_order_mark_is_not_part_of_the_first_row(tmp_path):
     assert [item.value for item in read_rows(path)] == [{"text": "a"}, {"text": "b"}]
 
 
-def test_the_message_of_a_broken_line_names_the_column(tmp_path):
+def test_a_broken_line_is_placed_to_the_column(tmp_path):
     path = write(tmp_path / "data.jsonl", '{"text": "a" "b"}\n')
     (bad,) = read_rows(path)
-    assert str(bad.message) == "not JSON at column 14: Expecting ',' delimiter"
+    assert str(bad.message) == "not JSON: Expecting ',' delimiter"
+    assert bad.place == f"{path}:1:14"
 
 
 def test_rows_of_a_json_array_carry_the_line_on_which_they_start(tmp_path):

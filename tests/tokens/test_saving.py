@@ -16,7 +16,7 @@ def saved(write_rows, characters, tmp_path):
     path = write_rows(
         "data.jsonl", row, row, "{broken", {"prompt": "p", "chosen": "", "rejected": ""}
     )
-    profile = profile_files([path], tokenizer=characters)
+    profile = profile_files([path], tokenizer=characters, skip_bad_rows=True)
     file = tmp_path / "profile.json"
     save_profile(profile, file)
     return profile, file

@@ -197,7 +197,9 @@ def _peaks(
     best_there = facts["best_product_flop_per_s"]
     if best_here and best_there:
         corrected = facts["peak_flop_per_s"]["bfloat16"] * best_here / best_there
-        peaks |= {name: corrected for name in ("bfloat16", "float16") if name in peaks}
+        stated = peaks.get("bfloat16") or peaks.get("float16") or corrected
+        halves = [name for name in ("bfloat16", "float16") if name in peaks]
+        peaks |= {name: corrected * peaks[name] / stated for name in halves}
     return peaks
 
 

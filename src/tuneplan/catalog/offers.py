@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tuneplan.catalog.accelerators import AcceleratorCatalog
 
 STALE_DAYS: Final = 90
+_ONE_DAY: Final = timedelta(days=1)
 _CARDS_IN_A_MACHINE: Final = 8
 
 
@@ -157,6 +158,18 @@ def offer_notices(offer: Offer, as_of: date) -> tuple[Notice, ...]:
                 name=offer.name,
                 provider=offer.provider,
                 days=age_days(offer, as_of),
+                date=offer.as_of.isoformat(),
+            ),
+        )
+    if offer.as_of > as_of + _ONE_DAY:  # a day ahead is today in another time zone
+        found.insert(
+            0,
+            message(
+                "price_of_the_future",
+                "the price of {name} at {provider} is dated {date}, which is still to come: check "
+                "its as_of",
+                name=offer.name,
+                provider=offer.provider,
                 date=offer.as_of.isoformat(),
             ),
         )

@@ -13,6 +13,10 @@ from tuneplan.units import parse_bytes, parse_bytes_per_s, parse_flop_per_s
 
 _YES: Final = frozenset({"true", "yes", "y", "1"})
 _NO: Final = frozenset({"false", "no", "n", "0"})
+_MOST_BYTES: Final = 1e15
+_MOST_FLOP_PER_S: Final = 1e18
+_MOST_WATTS: Final = 1e5
+_MOST_COUNTED: Final = 1_000_000
 
 
 def text(value: Any) -> str:
@@ -49,9 +53,11 @@ def whole(value: Any) -> int:
         count = int(str(value).strip()) if not isinstance(value, bool) else 0
     except ValueError:
         count = 0
-    if count < 1:
+    if not 1 <= count <= _MOST_COUNTED:
         raise InvalidQuantity(
-            message("not_a_count", "{value!r} is not a whole number above zero", value=value)
+            message(
+                "not_a_count", "{value!r} is not a whole number from 1 to a million", value=value
+            )
         )
     return count
 
@@ -90,17 +96,17 @@ def day_text(value: Any) -> str:
 
 def size(value: Any) -> int:
     """Bytes above zero: ``80 GiB``."""
-    return round(_positive(parse_bytes(value), value))
+    return round(_believed(parse_bytes(value), value, _MOST_BYTES, "1 PB"))
 
 
 def bandwidth(value: Any) -> float:
     """Bytes per second above zero: ``450 GB/s``."""
-    return _positive(parse_bytes_per_s(value), value)
+    return _believed(parse_bytes_per_s(value), value, _MOST_BYTES, "1 PB/s")
 
 
 def flop_rate(value: Any) -> float:
     """Operations per second above zero: ``989 TFLOP/s``."""
-    return _positive(parse_flop_per_s(value), value)
+    return _believed(parse_flop_per_s(value), value, _MOST_FLOP_PER_S, "1,000 PFLOP/s")
 
 
 def watts(value: Any) -> float:
@@ -108,7 +114,8 @@ def watts(value: Any) -> float:
     if isinstance(value, str):
         for unit, factor in (("kW", 1e3), ("W", 1.0)):
             if value.strip().endswith(unit):
-                return real(value.strip().removesuffix(unit)) * factor
+                found = real(value.strip().removesuffix(unit)) * factor
+                return _believed(found, value, _MOST_WATTS, "100 kW")
     raise InvalidQuantity(
         message("not_a_power", "{value!r} is not a power such as '700 W'", value=value)
     )
@@ -133,9 +140,19 @@ def rates(value: Any) -> Mapping[str, float]:
     return found
 
 
-def _positive(found: float, value: Any) -> float:
-    if not 0 < found < float("inf"):
+def _believed(found: float, value: Any, most: float, written: str) -> float:
+    """A quantity of one card or machine, above zero and below what none will have for long."""
+    if not found > 0:
         raise InvalidQuantity(
             message("not_above_zero", "{value!r} must be above zero", value=value)
+        )
+    if found > most:
+        raise InvalidQuantity(
+            message(
+                "beyond_belief",
+                "{value!r} is more than {most}, which no card or machine has: check the unit",
+                value=value,
+                most=written,
+            )
         )
     return found

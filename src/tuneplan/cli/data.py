@@ -38,6 +38,11 @@ def command() -> None:
     type=click.IntRange(min=1, max=1_000_000),
     help="Samples of a batch, for the padding figures.",
 )
+@click.option(
+    "--skip-bad-rows",
+    is_flag=True,
+    help="Leave bad rows out, counted and listed; without it they are an error.",
+)
 @click.option("--save", metavar="FILE", help="Keep the profile in FILE, for data.profile of a job.")
 @answer_options
 def profile(
@@ -47,6 +52,7 @@ def profile(
     tokenizer: str | None,
     max_lengths: tuple[int, ...],
     batch_size: int | None,
+    skip_bad_rows: bool,
     save: str | None,
     as_json: bool,
 ) -> None:
@@ -65,6 +71,7 @@ def profile(
             tokenizer=tokenizer,
             max_length=max_lengths,
             per_device_train_batch_size=batch_size,
+            skip_bad_rows=skip_bad_rows,
             progress=progress,
         )
     if save is not None:

@@ -25,10 +25,12 @@ def command(job: JobRequest, *, figure: str | None, as_json: bool) -> None:
     from tuneplan.planner.estimate import estimate_job
     from tuneplan.planner.sources import sources_for
     from tuneplan.report.explain import explain_text
-    from tuneplan.report.explain_answer import check_figure, explain_answer
+    from tuneplan.report.explain_answer import check_figure, explain_answer, whole_name
 
     if figure is None:  # one word is the figure, not the job
         figure, job = job.source, replace(job, source=None)
+    elif job.source is not None and whole_name(job.source) and not whole_name(figure):
+        figure, job = job.source, replace(job, source=figure)  # the other order is as clear
     if figure is None:
         raise click.UsageError(say("name a FIGURE, such as memory.peak_bytes"))
     figure = check_figure(figure)

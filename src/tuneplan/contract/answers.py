@@ -294,10 +294,14 @@ class ErrorEntry(Part):
     message: str
     path: str | None = None
     line: int | None = None
+    column: int | None = None
     file: str | None = None
     value: JsonValue = None
     near: list[str] = Field(default_factory=list)
     how_to_fix: str | None = None
+    places: list[ErrorEntry] = Field(
+        default_factory=list, description="Where it stands, the first ones."
+    )
 
 
 class Errors(Part):

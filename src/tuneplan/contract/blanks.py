@@ -18,6 +18,7 @@ _BLANKS: Final = {
     "models": "bundled models",
     "data.eval_fraction": "no evaluation samples are held out",
     "data.tokenizer": "that of the model",
+    "data.skip_bad_rows": "a row that cannot be used is an error",
     "training.max_steps": "from samples and epochs",
     "training.per_device_train_batch_size": "searched by `plan`; framework default in `estimate`",
     "training.gradient_checkpointing": "searched by `plan`; framework default in `estimate`",

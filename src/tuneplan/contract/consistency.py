@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from tuneplan.contract.job import JobFile, Section
+from tuneplan.contract.job import JobFile
+from tuneplan.contract.section import Section
 from tuneplan.contract.values import Choice
 from tuneplan.errors import Mistake
 from tuneplan.language import Message, message
@@ -176,6 +177,13 @@ def _kinds_of_data(job: JobFile) -> Iterator[Mistake]:
             job=job,
         )
         return
+    if job.data.skip_bad_rows and not (job.data.path or job.data.profile):
+        yield _mistake(
+            "data.skip_bad_rows",
+            message("no_rows_to_skip", "no rows are read, so that there are none to leave out"),
+            message("name_data_files", "name the files (data.path), or leave it out"),
+            job=job,
+        )
     yield from _data_numbers(job)
 
 

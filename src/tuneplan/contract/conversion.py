@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from tuneplan.contract.job import JobFile, Section
+from tuneplan.contract.job import JobFile
+from tuneplan.contract.section import Section
 from tuneplan.contract.values import Choice
 from tuneplan.language import message
 from tuneplan.spec.answer import Notice

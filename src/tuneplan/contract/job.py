@@ -1,16 +1,21 @@
 """The job file, key by key: type, bounds, meaning.
 
-Every field is ``Annotated`` with a reader (``values.py``) and described once; the reference page,
-the JSON Schema and the checks are all made from here. A blank key is ``None``.
+How the model is trained stands in ``job_training.py``, what it runs on in ``job_hardware.py``;
+everything else, and the file as a whole, here. Every field is ``Annotated`` with a reader
+(``values.py``) and described once; the reference page, the JSON Schema and the checks are all made
+from them. A blank key is ``None``.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from pydantic_core import PydanticUndefined
 
+from tuneplan.contract.job_hardware import HardwareSection, ParallelismSection
+from tuneplan.contract.job_training import AdapterSection, QuantizationSection, TrainingSection
+from tuneplan.contract.section import Section
 from tuneplan.contract.values import (
     Choice,
     Flag,
@@ -23,13 +28,11 @@ from tuneplan.contract.values import (
 from tuneplan.contract.written import (
     ByName,
     FrameworkPin,
-    InterNode,
     Quantiles,
     RetryFactor,
-    Targets,
     Version,
 )
-from tuneplan.units import parse_bytes, parse_bytes_per_s, parse_money, parse_seconds
+from tuneplan.units import parse_money, parse_seconds
 
 FRAMEWORKS: Final = (
     "transformers",
@@ -47,65 +50,6 @@ FRAMEWORKS: Final = (
     "xtuner",
     "generic",
 )
-_DTYPES: Final = ("float32", "bfloat16", "float16")
-_DTYPE_SPELLINGS: Final = (
-    ("fp32", "float32"),
-    ("bf16", "bfloat16"),
-    ("fp16", "float16"),
-    ("half", "float16"),
-    ("torch.float32", "float32"),
-    ("torch.bfloat16", "bfloat16"),
-    ("torch.float16", "float16"),
-)
-_COUNTED: Final = 10**9  # more steps, or samples between two, than any run has
-_PB: Final = 10**15
-
-
-class Section(BaseModel):
-    """Base of the sections: unknown keys are refused, nothing changes after reading."""
-
-    # Validators are built when first used: a command builds only those it needs.
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, arbitrary_types_allowed=True, defer_build=True
-    )
-
-
-class AdapterSection(Section):
-    """Low-rank adapters, with PEFT's names. Only for methods that train adapters."""
-
-    r: Annotated[int | Choice | None, Number(low=1, high=65_536, whole=True, many=True)] = Field(
-        None, description="Rank."
-    )
-    lora_alpha: Annotated[float | None, Number(low=0, high=1e6, open_low=True)] = Field(
-        None, description="Scaling numerator; changes neither memory nor time."
-    )
-    target_modules: Annotated[str | tuple[str, ...] | None, Targets()] = Field(
-        None, description="Linear layers that get an adapter: `all-linear` or a list of leaf names."
-    )
-    modules_to_save: Annotated[tuple[str, ...] | None, Texts(what="module name")] = Field(
-        None, description="Modules trained as a full copy beside the frozen original."
-    )
-    lora_dropout: Annotated[float | None, Number(low=0, high=1, open_high=True)] = Field(
-        None, description="Dropout before the adapter; above 0 a mask is kept."
-    )
-    use_rslora: Annotated[bool | None, Flag()] = Field(None, description="Rank-stabilised scaling.")
-    use_dora: Annotated[bool | None, Flag()] = Field(
-        None, description="Weight-decomposed adapters; the same as `method: dora` on a plain base."
-    )
-
-
-class QuantizationSection(Section):
-    """How the frozen base is stored. Only for `qlora` and `gptq-lora`."""
-
-    bits: Annotated[int | Choice | None, Number(low=2, high=8, whole=True, many=True)] = Field(
-        None, description="Bits of a weight."
-    )
-    type: Annotated[
-        str | Choice | None, Word(words=("nf4", "fp4", "int8", "gptq", "awq"), many=True)
-    ] = Field(None, description="Format of the stored weights.")
-    double_quant: Annotated[bool | Choice | None, Flag(many=True)] = Field(
-        None, description="The scales are quantised too."
-    )
 
 
 class DataSection(Section):
@@ -135,195 +79,9 @@ class DataSection(Section):
     tokenizer: Annotated[str | None, Text(what="tokenizer name, file or folder")] = Field(
         None, description="Tokenizer that counts the tokens, where it is not the model's own."
     )
-
-
-class TrainingSection(Section):
-    """The training run, with the names of Hugging Face's `TrainingArguments`."""
-
-    dtype: Annotated[
-        str | Choice | None, Word(words=_DTYPES, also=_DTYPE_SPELLINGS, auto=True, many=True)
-    ] = Field(None, description="Element type of the weights as loaded.")
-    precision: Annotated[
-        str | Choice | None,
-        Word(
-            words=("fp32", "tf32", "bf16", "fp16", "none", "fp8"),
-            also=(("float32", "fp32"), ("bfloat16", "bf16"), ("float16", "fp16"), ("no", "none")),
-            many=True,
-        ),
-    ] = Field(
-        None,
-        description="Type of the computation: `bf16` and `fp16` run under autocast, `none` in the "
-        "type of the weights.",
+    skip_bad_rows: Annotated[bool | None, Flag()] = Field(
+        None, description="Rows of `path` that cannot be used are left out, counted and listed."
     )
-    master_weights: Annotated[bool | None, Flag(auto=True)] = Field(
-        None, description="An fp32 copy of the trained weights is kept beside them."
-    )
-    num_train_epochs: Annotated[float | None, Number(low=0, high=100_000, open_low=True)] = Field(
-        None, description="Passes over the data. Where `max_steps` is given too, that one counts."
-    )
-    max_steps: Annotated[int | None, Number(low=1, high=_COUNTED, whole=True)] = Field(
-        None, description="Optimizer steps of the whole run."
-    )
-    max_length: Annotated[
-        int | Choice | None, Number(low=1, high=100_000_000, whole=True, many=True)
-    ] = Field(None, description="Longest sequence in tokens; longer samples are cut.")
-    packing: Annotated[bool | Choice | None, Flag(many=True)] = Field(
-        None, description="Several samples share one sequence of `max_length`; `false` = padded."
-    )
-    padding: Annotated[
-        str | Choice | None, Word(words=("longest", "max_length", "grouped", "none"))
-    ] = Field(
-        None,
-        description="Padded batches: to the longest of the batch, to `max_length`, batches of "
-        "similar lengths, or samples one behind the other (`none`).",
-    )
-    per_device_train_batch_size: Annotated[
-        int | str | Choice | None,
-        Number(low=1, high=1_000_000, whole=True, word="auto", many=True),
-    ] = Field(
-        None,
-        description="Sequences per device and micro-batch; `auto` = the largest that fits with the "
-        "head-room.",
-    )
-    per_device_eval_batch_size: Annotated[int | None, Number(low=1, high=1_000_000, whole=True)] = (
-        Field(None, description="Sequences per device in evaluation.")
-    )
-    gradient_accumulation_steps: Annotated[
-        int | str | Choice | None,
-        Number(low=1, high=1_000_000, whole=True, word="auto", many=True),
-    ] = Field(
-        None,
-        description="Micro-batches per optimizer step; `auto` = what `global_batch_size` asks for.",
-    )
-    global_batch_size: Annotated[int | None, Number(low=1, high=_COUNTED, whole=True)] = Field(
-        None, description="Sequences per optimizer step over all devices."
-    )
-    optim: Annotated[str | Choice | None, Text(what="optimizer name", many=True)] = Field(
-        None, description="Optimizer, as `TrainingArguments` names it, e.g. `adamw_torch_fused`."
-    )
-    gradient_checkpointing: Annotated[
-        bool | str | Choice | None,
-        Word(words=("selective", "offload"), flags=True, many=True),
-    ] = Field(
-        None,
-        description="Activations are recomputed in the backward pass; `selective` = attention "
-        "only, `offload` = what is kept lies on the host.",
-    )
-    use_reentrant: Annotated[bool | None, Flag()] = Field(
-        None, description="The reentrant variant of checkpointing."
-    )
-    attn_implementation: Annotated[
-        str | Choice | None,
-        Word(
-            words=("eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention"),
-            also=(("flash_attn_2", "flash_attention_2"), ("fa2", "flash_attention_2")),
-            auto=True,
-            many=True,
-        ),
-    ] = Field(None, description="Attention kernel.")
-    loss: Annotated[
-        str | Choice | None, Word(words=("full", "chunked", "fused"), auto=True, many=True)
-    ] = Field(
-        None,
-        description="From the last hidden state to the loss: all logits at once, in chunks, or "
-        "fused with the output head. `auto` = what this framework version does.",
-    )
-    use_liger_kernel: Annotated[bool | None, Flag()] = Field(
-        None, description="Liger's fused kernels."
-    )
-    torch_compile: Annotated[bool | None, Flag()] = Field(
-        None, description="The model is compiled."
-    )
-    max_grad_norm: Annotated[float | None, Number(low=0, high=1e9)] = Field(
-        None, description="Gradients are clipped to this norm; 0 = not clipped."
-    )
-    eval_strategy: Annotated[str | None, Word(words=("no", "steps", "epoch"))] = Field(
-        None, description="When evaluation runs."
-    )
-    eval_steps: Annotated[int | None, Number(low=1, high=_COUNTED, whole=True)] = Field(
-        None, description="Optimizer steps between two evaluations."
-    )
-    save_strategy: Annotated[str | None, Word(words=("no", "steps", "epoch", "best"))] = Field(
-        None, description="When a checkpoint is written."
-    )
-    save_steps: Annotated[int | None, Number(low=1, high=_COUNTED, whole=True)] = Field(
-        None, description="Optimizer steps between two checkpoints."
-    )
-    save_total_limit: Annotated[int | None, Number(low=1, high=1_000_000, whole=True)] = Field(
-        None, description="Checkpoints that are kept."
-    )
-    trained_layers: Annotated[int | None, Number(low=1, high=100_000, whole=True)] = Field(
-        None, description="With `method: freeze`: the last n layers are trained."
-    )
-
-
-class DiskSection(Section):
-    """The disk that holds data and checkpoints."""
-
-    bandwidth: Annotated[float | None, Quantity(parse=parse_bytes_per_s, example="7 GB/s")] = Field(
-        None, description="Sustained write rate."
-    )
-    size: Annotated[int | None, Quantity(parse=parse_bytes, example="4 TB")] = Field(
-        None, description="Room for checkpoints and data."
-    )
-
-
-class HardwareSection(Section):
-    """What it runs on. A list is a choice for `plan`."""
-
-    accelerator: Annotated[tuple[str, ...] | None, Texts(what="accelerator name")] = Field(
-        None, description="Catalogue name or alias, e.g. `NVIDIA H100 80GB HBM3`, `H100`."
-    )
-    num_nodes: Annotated[
-        int | Choice | None, Number(low=1, high=100_000, whole=True, many=True)
-    ] = Field(None, description="Machines.")
-    accelerators_per_node: Annotated[
-        int | Choice | None, Number(low=1, high=1024, whole=True, many=True)
-    ] = Field(None, description="Accelerators in each machine.")
-    interconnect: Annotated[str | None, Word(words=("nvlink", "pcie", "none"), auto=True)] = Field(
-        None, description="Link inside a machine; `auto` = that of the accelerator."
-    )
-    inter_node: Annotated[str | None, InterNode(auto=True)] = Field(
-        None,
-        description="Link between machines, per machine: `infiniband-400`, `roce-1600`, "
-        "`ethernet-100` (Gbit/s), or a rate such as `50 GB/s`.",
-    )
-    host_memory: Annotated[int | None, Quantity(parse=parse_bytes, example="256 GiB", high=_PB)] = (
-        Field(None, description="Main memory of each machine.")
-    )
-    disk: DiskSection | None = Field(None, description="The disk.")
-
-
-class ParallelismSection(Section):
-    """How the job is spread over the accelerators; the word alone is the strategy."""
-
-    strategy: Annotated[
-        str | Choice | None,
-        Word(
-            words=(
-                *("ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp2", "hsdp"),
-                *("single", "device_map"),
-            ),
-            also=(("zero-1", "zero1"), ("zero-2", "zero2"), ("zero-3", "zero3"), ("fsdp1", "fsdp")),
-            auto=True,
-            many=True,
-        ),
-    ] = Field(None, description="Who holds what.")
-    tensor: Annotated[int | Choice | None, Number(low=1, high=4096, whole=True, many=True)] = Field(
-        None, description="Tensor-parallel degree."
-    )
-    pipeline: Annotated[int | Choice | None, Number(low=1, high=4096, whole=True, many=True)] = (
-        Field(None, description="Pipeline stages.")
-    )
-    context: Annotated[int | Choice | None, Number(low=1, high=4096, whole=True, many=True)] = (
-        Field(None, description="Context-parallel degree.")
-    )
-    expert: Annotated[int | Choice | None, Number(low=1, high=4096, whole=True, many=True)] = Field(
-        None, description="Expert-parallel degree."
-    )
-    offload: Annotated[
-        str | Choice | None, Word(words=("none", "optimizer", "params"), many=True)
-    ] = Field(None, description="What lies in main memory instead of the accelerator's.")
 
 
 class LimitsSection(Section):

@@ -29,10 +29,11 @@ class ProfiledFile(Part):
 
 
 class BadRow(Part):
-    """A row that does not read."""
+    """A row that is no sample."""
 
     path: str
     line: int | None = None
+    column: int | None = None
     code: str
     message: str
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from tuneplan.estimation.operations import Operation, OperationKind, Stage
 from tuneplan.estimation.roles import Place, role_of, with_expert_targets
+from tuneplan.estimation.walking import parts_of
 from tuneplan.spec.architecture import (
     Attention,
     Layer,
@@ -31,25 +32,32 @@ def model_flop_per_token(
 ) -> float:
     """Operations that training one token needs, nothing computed twice.
 
-    6 for each active matmul parameter that trains, 4 for each frozen one (no weight gradient),
-    and causal attention: 12 x (d_k + d_v) / 2 x heads x visible keys on average, forward and
-    backward. The head counts once whether tied or not; embeddings, being looked up, do not.
-    Adapters count as trained parameters. Vision towers are left out (no text token visits them).
+    6 for each active matmul parameter that trains, 4 for each frozen one that a gradient goes
+    through (no weight gradient), 2 for those before the first trained layer, where no backward
+    goes; and causal attention: 12 x (d_k + d_v) / 2 x heads x visible keys on average, a third of
+    it forward, the rest backward. The head counts once whether tied or not; embeddings, being
+    looked up, do not. Adapters count as trained parameters. Vision towers are left out (no text
+    token visits them).
     """
     recipe = with_expert_targets(model, recipe)
-    total = 0.0
+    total, reaches_layers = 0.0, False
     for group in model.groups:
         active = active_matmul_parameters(group.layer)
-        first = model.num_layers - recipe.trained_layers
-        trained_layers = _trained_layers(recipe, group.count, group.positions, first)
-        total += active * (4.0 * group.count + 2.0 * trained_layers)
-        total += 6.0 * group.count * _adapter_parameters(group.layer, recipe)
-        if isinstance(group.layer.mixer, Attention):
-            total += group.count * _attention_flop(group.layer.mixer, sequence_length)
+        adapters = _adapter_parameters(group.layer, recipe)
+        mixer = group.layer.mixer
+        attention = _attention_flop(mixer, sequence_length) if isinstance(mixer, Attention) else 0.0
+        for part, place, goes_backward, _ in parts_of(model, recipe, group):
+            reaches_layers |= goes_backward
+            if not goes_backward:
+                total += part.count * (2.0 * active + attention / 3.0)
+                continue
+            trains = recipe.method is Method.FULL or place is Place.TRAINED_LAYER
+            each = 6.0 if trains else 4.0
+            total += part.count * (each * active + 6.0 * adapters + attention)
     head = model.head or model.token_embedding
     saved = recipe.adapter is not None and head.leaf in recipe.adapter.modules_to_save
     head_trains = recipe.method is Method.FULL or saved
-    return total + head.num_weight_elements * (6.0 if head_trains else 4.0)
+    return total + head.num_weight_elements * 2.0 * (1 + reaches_layers + head_trains)
 
 
 def active_matmul_parameters(layer: Layer) -> float:
@@ -72,19 +80,6 @@ def recompute_flop(operations_per_micro_batch: Sequence[Operation]) -> float:
         for operation in operations_per_micro_batch
         if operation.stage is Stage.RECOMPUTE and operation.kind in _PRODUCTS
     )
-
-
-def _trained_layers(
-    recipe: TrainingRecipe, count: int, positions: Iterable[int], first: int
-) -> float:
-    if recipe.method is Method.FULL:
-        return count
-    if recipe.method is not Method.FREEZE:
-        return 0
-    known = tuple(positions)
-    if known:
-        return sum(position >= first for position in known)
-    return min(count, recipe.trained_layers)
 
 
 def _adapter_parameters(layer: Layer, recipe: TrainingRecipe) -> float:

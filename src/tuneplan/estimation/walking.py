@@ -66,7 +66,7 @@ def walk_model(
     accumulating = recipe.gradient_accumulation_steps > 1 and not recipe.optimizer.in_backward
     groups = []
     for group in model.groups:
-        for part, place, wants, from_outside in _parts(model, seen, group):
+        for part, place, wants, from_outside in parts_of(model, seen, group):
             profile = profile_layer(
                 part.layer,
                 seen,
@@ -94,7 +94,7 @@ def walk_model(
     )
 
 
-def _parts(
+def parts_of(
     model: ModelArchitecture, recipe: TrainingRecipe, group: LayerGroup
 ) -> list[tuple[LayerGroup, Place, bool, bool]]:
     """A group in parts: ``(layers, place, wants a gradient, its input wants one)``.

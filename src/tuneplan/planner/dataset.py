@@ -65,7 +65,11 @@ def _read(job: StatedJob, fraction: float) -> Dataset:
         return Dataset(
             statistics=profile.statistics(eval_fraction=fraction),
             profile=profile,
-            assumptions=(*profile.assumptions, *_eval_assumption(data)),
+            assumptions=(
+                *profile.assumptions,
+                *_left_out_assumption(profile),
+                *_eval_assumption(data),
+            ),
             notices=(*_bad_rows(profile), *profile.notices),
         )
     if not data.given:
@@ -92,6 +96,7 @@ def _profile(job: StatedJob) -> DataProfile:
         [base / path for path in job.data.path],
         model=_beside(base, job.model),
         tokenizer=_beside(base, job.data.tokenizer) if job.data.tokenizer else None,
+        skip_bad_rows=bool(job.data.skip_bad_rows),
     )
 
 
@@ -107,8 +112,8 @@ def _bad_rows(profile: DataProfile) -> tuple[Notice, ...]:
         return ()
     counted = message(
         "bad_rows_left_out",
-        "{bad} of {all} rows do not read and are left out of every figure; `tuneplan data "
-        "profile` lists them",
+        "{bad} of {all} rows cannot be used and are left out of every figure; `tuneplan data "
+        "profile --skip-bad-rows` lists them",
         bad=profile.rows_bad,
         all=profile.rows_bad + profile.num_samples,
     )
@@ -116,9 +121,8 @@ def _bad_rows(profile: DataProfile) -> tuple[Notice, ...]:
         Notice(
             message=message(
                 "bad_row",
-                "{path}, line {line}: {reason}",
-                path=row.path,
-                line=row.line,
+                "{place}: {reason}",
+                place=row.place,
                 reason=str(row.message),
             ),
             path=row.path,
@@ -127,6 +131,21 @@ def _bad_rows(profile: DataProfile) -> tuple[Notice, ...]:
         for row in profile.bad_rows[:_SHOWN_BAD_ROWS]
     )
     return (Notice(message=counted), *located)
+
+
+def _left_out_assumption(profile: DataProfile) -> tuple[Assumption, ...]:
+    """That the rest stands for the whole, where bad rows were skipped on request."""
+    if not profile.rows_bad:
+        return ()
+    return (
+        Assumption(
+            name="data.skip_bad_rows",
+            value=True,
+            reason=message("bad_rows_skipped", "{bad:,} bad rows left out", bad=profile.rows_bad),
+            source=", ".join(file.path for file in profile.files if file.rows_bad),
+            how_to_set="data.skip_bad_rows: false, which makes a bad row an error",
+        ),
+    )
 
 
 def _eval_assumption(data: StatedData) -> tuple[Assumption, ...]:

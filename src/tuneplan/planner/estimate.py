@@ -26,7 +26,14 @@ from tuneplan.planner.evaluating import (
 )
 from tuneplan.planner.heeding import once, what_to_heed
 from tuneplan.planner.offering import allowed_offers, compared_currency
-from tuneplan.planner.resolving import Platform, Resolved, at_key, resolve, resolve_platform
+from tuneplan.planner.resolving import (
+    Platform,
+    Resolved,
+    resolve,
+    resolve_model,
+    resolve_platform,
+    together,
+)
 from tuneplan.planner.sources import Sources
 from tuneplan.planner.storing import checkpoint_size
 from tuneplan.planner.traced import known_trace
@@ -101,20 +108,21 @@ def resolve_job(job: StatedJob, sources: Sources, *, dataset: Dataset | None = N
     Raises:
         InputError: As ``estimate_job``.
     """
-    with at_key("model"):
-        found = sources.models.resolve(job.model, base_path=job.base_path)
-    platform = resolve_platform(job, sources)
-    dataset = dataset or read_dataset(job)
-    dataset = replace(
-        dataset,
-        assumptions=(*found.assumptions, *dataset.assumptions),
+    found, platform, read = together(
+        lambda: resolve_model(job, sources),
+        lambda: resolve_platform(job, sources),
+        lambda: dataset or read_dataset(job),
+    )
+    known = replace(
+        read,
+        assumptions=(*found.assumptions, *read.assumptions),
         notices=(
             *job.notices,
             *(Notice(message=note) for note in found.notes),
-            *dataset.notices,
+            *read.notices,
         ),
     )
-    return _with_batch(job, found.architecture, platform, dataset)
+    return _with_batch(job, found.architecture, platform, known)
 
 
 def _with_batch(

@@ -17,7 +17,7 @@ from tuneplan.planner.evaluating import MemoryAnswer
 from tuneplan.planner.resolving import Resolved
 from tuneplan.planner.sources import Sources
 from tuneplan.spec.answer import Estimate, Notice
-from tuneplan.spec.architecture import WeightKind
+from tuneplan.spec.architecture import Attention, WeightKind
 from tuneplan.spec.recipe import DType
 from tuneplan.units import format_duration, format_gib
 
@@ -33,6 +33,7 @@ def what_to_heed(
 ) -> Iterator[Notice]:
     """Every notice that needs the finished answer."""
     yield from _cut(resolved)
+    yield from _beyond_positions(resolved)
     yield from _unquantized_experts(resolved)
     yield from _wide_base(resolved)
     yield from _limits(resolved, sources, memory, total_s, cost)
@@ -64,6 +65,35 @@ def _cut(resolved: Resolved) -> Iterator[Notice]:
         length=recipe.max_length,
         lost=lost,
     )
+    yield Notice(message=text, path="training.max_length")
+
+
+def _beyond_positions(resolved: Resolved) -> Iterator[Notice]:
+    """Sequences longer than the model was made for; without positions (ALiBi) there is no end."""
+    model, longest = resolved.model, resolved.batch.worst_length
+    positions = model.max_position_embeddings
+    if longest <= positions:
+        return
+    mixers = [group.layer.mixer for group in model.groups]
+    if any(weight.shape[0] in (positions, positions + 2) for weight in model.embeddings):
+        text = message(
+            "beyond_learned_positions",
+            "sequences of {longest:,.0f} tokens: the model has embeddings for {positions:,} "
+            "positions only, and training stops with an error at the first one beyond",
+            longest=longest,
+            positions=positions,
+        )
+    elif any(isinstance(mixer, Attention) and mixer.rotary for mixer in mixers):
+        text = message(
+            "beyond_positions",
+            "sequences of {longest:,.0f} tokens: the model was made for {positions:,} positions; "
+            "beyond them it needs its rotary embeddings stretched (rope_scaling), which changes "
+            "neither memory nor time",
+            longest=longest,
+            positions=positions,
+        )
+    else:
+        return
     yield Notice(message=text, path="training.max_length")
 
 

@@ -20,7 +20,7 @@ from tuneplan.planner.heeding import once
 from tuneplan.planner.levers import Lever, next_best_lever
 from tuneplan.planner.pricing import Prices, price_table
 from tuneplan.planner.rejecting import Rejection, rejections
-from tuneplan.planner.resolving import at_key, resolve, resolve_platform
+from tuneplan.planner.resolving import resolve, resolve_model, resolve_platform, together
 from tuneplan.planner.searching import Search
 from tuneplan.planner.sources import Sources
 from tuneplan.planner.space import Space, space_of
@@ -85,10 +85,11 @@ def plan_job(job: StatedJob, sources: Sources, *, processes: int = 1) -> Plan:
         InputError: Everything the user can mend.
     """
     started = perf_counter()
-    with at_key("model"):
-        found = sources.models.resolve(job.model, base_path=job.base_path)
-    dataset = read_dataset(job)
-    space = space_of(job, sources)
+    found, space, dataset = together(
+        lambda: resolve_model(job, sources),
+        lambda: space_of(job, sources),
+        lambda: read_dataset(job),
+    )
     table = Search(job, space, found.architecture, dataset, sources).table(processes)
     prices = price_table(table, sources, job.limits)
     chosen = Shortlist(job, table, prices)

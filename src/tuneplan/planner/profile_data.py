@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tuneplan.errors import InputError, InvalidRequest
+
 if TYPE_CHECKING:
     from tuneplan.spec.answer import Estimate
     from tuneplan.tokens.profile import DataProfile
@@ -29,6 +31,7 @@ def profile_data(
     tokenizer: str | None = None,
     max_length: int | Sequence[int] | None = None,
     per_device_train_batch_size: int | None = None,
+    skip_bad_rows: bool = False,
     progress: Progress | None = None,
 ) -> DataProfile:
     """Read data files and count them with a real tokenizer.
@@ -39,22 +42,33 @@ def profile_data(
         tokenizer: A tokenizer file or folder, a model's name, or ``approximate``; wins over model.
         max_length: One or more lengths to look at; None for the usual ones.
         per_device_train_batch_size: Samples of a batch behind the padding figures; None for 8.
+        skip_bad_rows: Bad rows are left out, counted and located; without it they are an error.
         progress: Told now and then how many bytes of how many are read.
 
     Raises:
-        InvalidRequest: Files that cannot be read, or hold no sample; every reason at once.
+        InvalidRequest: Files that cannot be read, or hold no sample or a bad row; every reason at
+            once.
         InputError: No tokenizer for the model; says what to install or to name.
         MissingExtra: The tokenizer's library is not installed.
     """
+    from tuneplan.tokens.files import unreadable
     from tuneplan.tokens.profiling import BATCH_SIZE, profile_files
     from tuneplan.tokens.tokenizers import find_tokenizer
 
     lengths = (max_length,) if isinstance(max_length, int) else tuple(max_length or ())
+    problems = [found for found in map(unreadable, map(Path, paths)) if found is not None]
+    try:
+        counter = find_tokenizer(tokenizer=tokenizer, model=model)
+    except InputError as error:
+        if not problems:
+            raise
+        raise InvalidRequest([*problems, *error.mistakes]) from error
     return profile_files(
         paths,
-        tokenizer=find_tokenizer(tokenizer=tokenizer, model=model),
+        tokenizer=counter,
         max_lengths=lengths,
         per_device_train_batch_size=per_device_train_batch_size or BATCH_SIZE,
+        skip_bad_rows=skip_bad_rows,
         progress=progress,
     )
 
@@ -76,7 +90,13 @@ def profile_answer(profile: DataProfile) -> dict[str, Any]:
             for file in profile.files
         ],
         "bad_rows": [
-            {"path": row.path, "line": row.line, "code": row.code, "message": str(row.message)}
+            {
+                "path": row.path,
+                "line": row.line,
+                "column": row.column,
+                "code": row.code,
+                "message": str(row.message),
+            }
             for row in profile.bad_rows
         ],
         "bad_rows_by_code": dict(profile.bad_rows_by_code),

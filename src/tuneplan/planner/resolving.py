@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final, TypeVar, cast
 
 from tuneplan.catalog.links import resolve_cluster
-from tuneplan.errors import InvalidRequest, Mistake, UnknownName
+from tuneplan.catalog.model_building import ResolvedModel
+from tuneplan.errors import InputError, InvalidRequest, Mistake, UnknownName
 from tuneplan.estimation.batches import BatchShape
 from tuneplan.estimation.run_time import Schedule
 from tuneplan.frameworks.resolve import ResolvedRecipe, resolve_recipe
@@ -24,6 +25,11 @@ from tuneplan.spec.hardware import Accelerator, Cluster
 from tuneplan.spec.parallelism import Parallelism
 from tuneplan.spec.recipe import TrainingRecipe
 from tuneplan.spec.stated import StatedJob
+
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+_NO_TOKENIZER: Final = ("no_tokenizer", "tokenizer_not_installed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +80,39 @@ def at_key(path: str) -> Iterator[None]:
         yield
     except UnknownName as error:
         raise InvalidRequest([replace(one, path=path) for one in error.mistakes]) from error
+
+
+def resolve_model(job: StatedJob, sources: Sources) -> ResolvedModel:
+    """The stated model.
+
+    Raises:
+        InputError: It is unknown, or its files do not read.
+    """
+    with at_key("model"):
+        return sources.models.resolve(job.model, base_path=job.base_path)
+
+
+def together(
+    first: Callable[[], A], second: Callable[[], B], third: Callable[[], C]
+) -> tuple[A, B, C]:
+    """What three steps give that do not need each other; every mistake of all of them at once.
+
+    Raises:
+        InvalidRequest: The mistakes, in the order of the steps. That an unknown model has no
+            tokenizer is none of its own.
+    """
+    results: list[Any] = []
+    mistakes: list[Mistake] = []
+    for step in (first, second, third):
+        try:
+            results.append(step())
+        except InputError as error:
+            mistakes += error.mistakes
+    if any(mistake.path == "model" for mistake in mistakes):
+        mistakes = [one for one in mistakes if one.message.code not in _NO_TOKENIZER]
+    if mistakes:
+        raise InvalidRequest(mistakes)
+    return cast("tuple[A, B, C]", tuple(results))
 
 
 def resolve_platform(job: StatedJob, sources: Sources) -> Platform:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from tuneplan.errors import InvalidRequest, Mistake
+from tuneplan.catalog.accelerators import ResolvedAccelerator
+from tuneplan.errors import InvalidRequest, Mistake, UnknownName
 from tuneplan.language import message
 from tuneplan.planner.sources import Sources
 from tuneplan.spec.answer import Assumption, Notice
@@ -101,8 +102,7 @@ def space_of(job: StatedJob, sources: Sources) -> Space:
     """The space of a job.
 
     Raises:
-        InvalidRequest: Choices that cannot be searched.
-        UnknownName: An accelerator that no catalogue holds.
+        InvalidRequest: Choices that cannot be searched, accelerators that no catalogue holds.
     """
     assumptions: list[Assumption] = []
     notices: list[Notice] = []
@@ -172,7 +172,7 @@ def _accelerators(
     job: StatedJob, sources: Sources, assumptions: list[Assumption], notices: list[Notice]
 ) -> tuple[Accelerator, ...]:
     if job.hardware.accelerator:
-        found = [sources.accelerators.resolve(name) for name in job.hardware.accelerator]
+        found = _named(job.hardware.accelerator, sources)
         for one in found:
             assumptions.extend(one.assumptions)
             notices.extend(one.notes)
@@ -199,6 +199,19 @@ def _accelerators(
             [Mistake(message=message("no_chip_offered", "no accelerator has an offer"))]
         )
     return chips
+
+
+def _named(names: tuple[str, ...], sources: Sources) -> list[ResolvedAccelerator]:
+    found: list[ResolvedAccelerator] = []
+    mistakes: list[Mistake] = []
+    for name in names:
+        try:
+            found.append(sources.accelerators.resolve(name))
+        except UnknownName as error:
+            mistakes += [replace(one, path="hardware.accelerator") for one in error.mistakes]
+    if mistakes:
+        raise InvalidRequest(mistakes)
+    return found
 
 
 def _runs_today(chip: Accelerator) -> bool:

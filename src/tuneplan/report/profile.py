@@ -221,7 +221,7 @@ def _bad_rows(profile: DataProfile) -> list[RenderableType]:
     head = say("Bad rows: {count}, left out of every figure", count=format_count(profile.rows_bad))
     table = _grid()
     for row in profile.bad_rows[:_SHOWN_BAD_ROWS]:
-        table.add_row(f"{_shortened(row.path)}:{row.line}", str(row.message))
+        table.add_row(_shortened(row.place), str(row.message))
     more = profile.rows_bad - min(profile.rows_bad, _SHOWN_BAD_ROWS, len(profile.bad_rows))
     if more:
         table.add_row("…", say("{more} more", more=format_count(more)))

@@ -64,7 +64,7 @@ def read_records(path: str | Path) -> tuple[Record, ...]:
 
     Raises:
         UnreadableFile: The file is absent, empty, not text, or has no header that names a model.
-        InvalidRequest: Rows with more cells than columns, or a broken quotation: all of them.
+        InvalidRequest: Rows with more cells than columns, or ids that stand twice: all of them.
     """
     records = _records(Path(path))
     columns = tuple(records[0].cells) if records else ()
@@ -84,6 +84,7 @@ def read_records(path: str | Path) -> tuple[Record, ...]:
             ),
             line=1,
         )
+    _check_ids(path, records)
     return records
 
 
@@ -92,7 +93,7 @@ def read_complete(path: str | Path) -> Mapping[str, Completeness]:
 
     Raises:
         UnreadableFile: The file is absent or empty, or a column is missing.
-        InvalidRequest: A cell is neither ``yes`` nor ``no``.
+        InvalidRequest: A cell is neither ``yes`` nor ``no``, or an id stands twice.
     """
     records = _records(Path(path))
     needed = ("id", "memory_complete", "throughput_complete")
@@ -116,6 +117,7 @@ def read_complete(path: str | Path) -> Mapping[str, Completeness]:
     ]
     if mistakes:
         raise InvalidRequest(mistakes)
+    _check_ids(path, records)
     return MappingProxyType({record.cells["id"]: _completeness(record) for record in records})
 
 
@@ -232,6 +234,29 @@ def _check_widths(
         )
         for line, cells in rows
         if len(cells) > len(header)
+    ]
+    if mistakes:
+        raise InvalidRequest(mistakes)
+
+
+def _check_ids(path: str | Path, records: Sequence[Record]) -> None:
+    """A run is named by its id: where two have the same, one would stand for both."""
+    first: dict[str, int] = {}
+    mistakes = [
+        Mistake(
+            message=message(
+                "run_id_twice",
+                "the run {id!r} stands here and in line {line}: an id names one run",
+                id=name,
+                line=first[name],
+            ),
+            path=str(path),
+            line=record.line,
+            value=name,
+            how_to_fix=message("one_id_a_run", "give each run its own id, or leave the column out"),
+        )
+        for record in records
+        if (name := record.text("id")) and first.setdefault(name, record.line) != record.line
     ]
     if mistakes:
         raise InvalidRequest(mistakes)

@@ -124,6 +124,7 @@ class StatedData:
     quantiles: Mapping[float, float] = field(default_factory=lambda: MappingProxyType({}))
     eval_fraction: float | None = None
     tokenizer: str | None = None
+    skip_bad_rows: bool | None = None
 
     @property
     def given(self) -> bool:

@@ -39,6 +39,7 @@ Progress = Callable[[int, int], None]
 BATCH_SIZE: Final = 8
 # Good rows looked at before the layout of a file is settled.
 _ROWS_TO_SETTLE: Final = 200
+_SHOWN_BAD_ROWS: Final = 5
 _BATCH_SEQUENCES: Final = 1024
 _BATCH_CHARACTERS: Final = 4_000_000
 
@@ -49,6 +50,7 @@ def profile_files(
     tokenizer: Tokenizer,
     max_lengths: Sequence[int] = (),
     per_device_train_batch_size: int = BATCH_SIZE,
+    skip_bad_rows: bool = False,
     progress: Progress | None = None,
 ) -> DataProfile:
     """Read every row of the files and say what they hold in tokens.
@@ -58,11 +60,13 @@ def profile_files(
         tokenizer: From ``find_tokenizer``.
         max_lengths: Lengths to look at; empty for powers of two around what the rows need.
         per_device_train_batch_size: Samples of a batch, for the padding figures.
+        skip_bad_rows: Leave bad rows out, counted and located, in place of refusing the set.
         progress: Told now and then how many bytes of how many are read.
 
     Raises:
         InvalidRequest: Files that cannot be read at all (all of them at once), a set without a
-            single good row, or pairs mixed with other rows.
+            single good row, bad rows that are not to be skipped (counted over the whole set, the
+            first ones located), or pairs mixed with other rows.
     """
     files = [Path(path) for path in paths]
     problems = [problem for problem in map(unreadable, files) if problem is not None]
@@ -81,7 +85,7 @@ def profile_files(
         before += size
         if progress is not None:
             progress(before, sum(sizes))
-    _refuse_unusable(facts, totals)
+    _refuse_unusable(facts, totals, skip_bad_rows=skip_bad_rows)
     return summarise(
         facts, totals, tokenizer, renderer, tuple(max_lengths), per_device_train_batch_size
     )
@@ -217,9 +221,11 @@ def _enter(samples: Sequence[Sample], totals: Totals) -> None:
 # --- The whole set -----------------------------------------------------------------------------
 
 
-def _refuse_unusable(files: Sequence[FileFacts], totals: Totals) -> None:
+def _refuse_unusable(files: Sequence[FileFacts], totals: Totals, *, skip_bad_rows: bool) -> None:
     if not totals.num_samples:
-        raise InvalidRequest(_why_empty(files, totals))
+        raise InvalidRequest([_why_empty(files, totals)])
+    if totals.bad_rows and not skip_bad_rows:
+        raise InvalidRequest([_bad_rows(files, totals)])
     shapes = {file.shape for file in files if file.shape is not None}
     pairs = Shape.PREFERENCE.value
     if pairs in shapes and len(shapes) > 1:
@@ -240,10 +246,41 @@ def _refuse_unusable(files: Sequence[FileFacts], totals: Totals) -> None:
         )
 
 
-def _why_empty(files: Sequence[FileFacts], totals: Totals) -> list[Mistake]:
+def _bad_rows(files: Sequence[FileFacts], totals: Totals) -> Mistake:
+    bad = totals.bad_by_code.total()
+    return Mistake(
+        message=message(
+            "bad_rows",
+            "{bad:,} of {all:,} rows cannot be used",
+            bad=bad,
+            all=bad + totals.num_samples,
+        ),
+        path=", ".join(file.path for file in files if file.rows_bad),
+        places=_places(totals),
+        how_to_fix=message(
+            "skip_bad_rows",
+            "correct or delete these lines; or go on without them, counted and listed: "
+            "--skip-bad-rows with `tuneplan data profile`, data.skip_bad_rows: true in a job",
+        ),
+    )
+
+
+def _places(totals: Totals) -> tuple[Mistake, ...]:
+    """The first bad rows, and how many more there are."""
+    shown = [
+        Mistake(message=row.message, path=row.path, line=row.line, column=row.column)
+        for row in totals.bad_rows[:_SHOWN_BAD_ROWS]
+    ]
+    more = totals.bad_by_code.total() - len(shown)
+    if more:
+        shown.append(Mistake(message=message("and_more", "and {count:,} more", count=more)))
+    return tuple(shown)
+
+
+def _why_empty(files: Sequence[FileFacts], totals: Totals) -> Mistake:
     blank = sum(file.blank_lines for file in files)
     bad = totals.bad_by_code.total()
-    first = Mistake(
+    return Mistake(
         message=message(
             "empty_data_set",
             "no sample in {paths}: {bad} bad row(s), {blank} blank line(s)",
@@ -252,11 +289,5 @@ def _why_empty(files: Sequence[FileFacts], totals: Totals) -> list[Mistake]:
             blank=blank,
         ),
         path=files[0].path,
+        places=_places(totals),
     )
-    return [
-        first,
-        *(
-            Mistake(message=row.message, path=row.path, line=row.line)
-            for row in totals.bad_rows[:5]
-        ),
-    ]

@@ -36,12 +36,24 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadRow:
-    """One row that is not a sample: where, which kind of problem, and a sentence."""
+    """One row that is not a sample: where, which kind of problem, and a sentence.
+
+    Attributes:
+        column: Where in the line, counted from 1 (bytes where it is not UTF-8); None where the
+            row as a whole is wrong.
+    """
 
     path: str
     line: int
     code: str
     message: Message
+    column: int | None = None
+
+    @property
+    def place(self) -> str:
+        """``path:line:column``, as editors open it."""
+        column = f":{self.column}" if self.column else ""
+        return f"{self.path}:{self.line}{column}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,13 +138,13 @@ def _parse_line(path: str, number: int, raw: bytes) -> Row | BadRow:
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        return _bad(path, number, _not_utf8(error.start + 1, raw[error.start]))
+        return _bad(path, number, _not_utf8(raw[error.start]), error.start + 1)
     try:
-        value = json.loads(text)
+        value = json.loads(text.rstrip())  # an end that comes too soon is still on this line
     except json.JSONDecodeError as error:
-        return _bad(path, number, _syntax(error.msg, error.colno))
+        return _bad(path, number, _syntax(error.msg), error.colno)
     except (ValueError, RecursionError) as error:
-        return _bad(path, number, _syntax(str(error), 1))
+        return _bad(path, number, _syntax(str(error)))
     return _row(path, number, value)
 
 
@@ -162,25 +174,17 @@ def kind_of(value: object) -> str:
     return next((name for types, name in kinds if isinstance(value, types)), "null")
 
 
-def _bad(path: str, line: int, text: Message) -> BadRow:
-    return BadRow(path=path, line=line, code=text.code, message=text)
+def _bad(path: str, line: int, text: Message, column: int | None = None) -> BadRow:
+    return BadRow(path=path, line=line, code=text.code, message=text, column=column)
 
 
-def _syntax(problem: str, column: int) -> Message:
+def _syntax(problem: str) -> Message:
+    return message("json_syntax", "not JSON: {problem}", problem=problem.removesuffix(" at"))
+
+
+def _not_utf8(byte: int) -> Message:
     return message(
-        "json_syntax",
-        "not JSON at column {column}: {problem}",
-        problem=problem.removesuffix(" at"),
-        column=column,
-    )
-
-
-def _not_utf8(column: int, byte: int) -> Message:
-    return message(
-        "not_utf8",
-        "not UTF-8: byte 0x{byte} at byte {column} of the line; save the file as UTF-8",
-        byte=f"{byte:02x}",
-        column=column,
+        "not_utf8", "not UTF-8: byte 0x{byte}; save the file as UTF-8", byte=f"{byte:02x}"
     )
 
 
@@ -206,7 +210,7 @@ def _read_json(path: str, file: BufferedIOBase, limit_bytes: int) -> Iterator[It
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         column = error.start - raw.rfind(b"\n", 0, error.start)
-        yield _bad(path, line, _not_utf8(column, raw[error.start]))
+        yield _bad(path, line, _not_utf8(raw[error.start]), column)
         return
     start = _skip(text, 0)
     if text.startswith("[", start):
@@ -249,18 +253,16 @@ def _read_array(path: str, text: str, start: int) -> Iterator[Item]:
 
 
 def _broken_array(path: str, error: Exception, line: int, position: int) -> BadRow:
+    problem, column = str(error), None
     if isinstance(error, json.JSONDecodeError):
         line += error.doc.count("\n", position, error.pos)
-    problem = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
-    return _bad(
-        path,
-        line,
-        message(
-            "broken_array",
-            "the JSON array breaks here ({problem}): rows after this line are not read",
-            problem=problem,
-        ),
+        problem, column = error.msg, error.colno
+    text = message(
+        "broken_array",
+        "the JSON array breaks here ({problem}): rows after this line are not read",
+        problem=problem,
     )
+    return _bad(path, line, text, column)
 
 
 def _read_object(path: str, text: str, start: int) -> Iterator[Item]:
@@ -268,10 +270,10 @@ def _read_object(path: str, text: str, start: int) -> Iterator[Item]:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        at = error.lineno if isinstance(error, json.JSONDecodeError) else line
-        column = error.colno if isinstance(error, json.JSONDecodeError) else 1
-        problem = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
-        yield _bad(path, at, _syntax(problem, column))
+        if isinstance(error, json.JSONDecodeError):
+            yield _bad(path, error.lineno, _syntax(error.msg), error.colno)
+        else:
+            yield _bad(path, line, _syntax(str(error)))
         return
     tables = [
         key
