@@ -146,18 +146,30 @@ def test_a_process_that_dies_is_told_in_a_sentence_with_the_signal_and_its_last_
     assert "out of luck" in said
 
 
+def heed_interrupts():
+    """Where the tests run in the background of a script, interrupts are ignored, and inherited."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_an_interrupt_ends_the_child_and_leaves_with_130(tmp_path):
     note = tmp_path / "pid"
-    python = fake_python(tmp_path, LIBRARIES, f"echo $$ > {note}.part; mv {note}.part {note}\n"
-                                              "exec sleep 60")  # fmt: skip
-    process = start(tmp_path, LLAMA, "--python", str(python), start_new_session=True)
-    deadline = time.monotonic() + 60
-    while not note.exists():
-        assert time.monotonic() < deadline
-        assert process.poll() is None
-        time.sleep(0.02)  # until the child is there: nothing else tells
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    then = f"echo $$ > {note}.part; mv {note}.part {note}\nexec sleep 60"
+    python = fake_python(tmp_path, LIBRARIES, then)
+    process = start(
+        tmp_path, LLAMA, "--python", str(python),
+        start_new_session=True, preexec_fn=heed_interrupts,
+    )  # fmt: skip
+    with process:
+        try:
+            deadline = time.monotonic() + 60
+            while not note.exists():
+                assert time.monotonic() < deadline
+                assert process.poll() is None
+                time.sleep(0.02)  # until the child is there: nothing else tells
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=30)
+        finally:
+            process.kill()
     assert process.returncode == 130
     assert out == ""
     assert err.strip() == "interrupted"

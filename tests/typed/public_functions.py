@@ -10,6 +10,7 @@ from tuneplan import (
     Entry,
     Estimate,
     JobEstimate,
+    JobTrace,
     Mistake,
     Plan,
     StatedJob,
@@ -27,6 +28,10 @@ assert_type(answer.total_s, Estimate | None)
 assert_type(answer.assumptions, tuple[Assumption, ...])
 if answer.cost is not None:
     assert_type(answer.cost.total.likely.amount, Decimal)
+
+traced = tuneplan.trace(job, limits=["24 GiB"], python="other/bin/python", use_cache=False)
+assert_type(traced, JobTrace)
+assert_type(traced.memory.answer.ranges.peak_reserved_bytes, Estimate)
 
 best = tuneplan.plan("job.yaml")
 assert_type(best, Plan)

@@ -93,7 +93,8 @@ class TraceAnswer(Header):
     job: dict[str, Any]
     software: dict[str, str | None]
     supported: bool = Field(
-        description="Every operation was run as it is, or by a stand-in that is listed."
+        description="The job's own code ran, with the stand-ins that are listed; false where "
+        "transformers' model stood in for another library's."
     )
     hardware: Hardware | None = None
     sequences: int

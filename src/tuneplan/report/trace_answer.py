@@ -30,6 +30,7 @@ from tuneplan.report.estimate_answer import (
 )
 from tuneplan.tracing import listing
 
+_OTHER_CODE: Final = "model code"  # of another library, for which transformers' stands in
 DECIDED_BY: Final = "a replay of the allocator with the card's limit"
 
 
@@ -41,7 +42,7 @@ def trace_answer(trace: JobTrace, *, as_of: str) -> TraceAnswer:
         **header("trace", as_of=as_of),
         job=job_document(resolved.job, assumptions),
         software=dict(resolved.software),
-        supported=True,
+        supported=_OTHER_CODE not in trace.traced.recordings[0].stand_ins,
         hardware=hardware_model(resolved.cluster) if resolved.cluster else None,
         sequences=trace.request.sequences,
         length=trace.request.length,
