@@ -92,7 +92,9 @@ def request_of(resolved: Resolved) -> TraceRequest:
 def _evaluation_sequences(resolved: Resolved) -> int:
     schedule, statistics = resolved.schedule, resolved.dataset.statistics
     evaluates = statistics is not None and statistics.num_eval_samples > 0
-    return (schedule.per_device_eval_batch_size or 0) if evaluates and schedule.eval_steps else 0
+    if not evaluates or not schedule.eval_steps:
+        return 0
+    return schedule.per_device_eval_batch_size * resolved.recipe.sequences_per_sample
 
 
 def shorter_length(length: int) -> int | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tuneplan.errors import InvalidRequest, Mistake
 from tuneplan.language import message
 from tuneplan.spec.parallelism import Offload, Strategy
-from tuneplan.spec.recipe import Objective, TrainingRecipe
+from tuneplan.spec.recipe import TrainingRecipe
 from tuneplan.tracing.wire import TraceRequest
 
 # One rank is traced: these have no collectives in its memory but what a formula adds.
@@ -62,10 +62,6 @@ def _layout(request: TraceRequest) -> Iterator[Mistake]:
 
 
 def _recipe(recipe: TrainingRecipe) -> Iterator[Mistake]:
-    if recipe.objective not in (Objective.SFT, Objective.PRETRAIN):
-        yield _refused("objective", str(recipe.objective))
-    if recipe.reference_model:
-        yield _refused("objective", "a reference model")
     if recipe.kernels.compiled:
         yield _refused("training.torch_compile", "torch.compile")
 
