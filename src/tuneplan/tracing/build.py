@@ -184,14 +184,21 @@ def _replace_linears(
 ) -> None:
     """As ``transformers/integrations/bitsandbytes.py replace_with_bnb_linear`` (5.24) chooses.
 
-    Subclasses of ``nn.Linear`` (Falcon's, most routers) are left alone.
+    Subclasses of ``nn.Linear`` (Falcon's, most routers) are left alone; by AutoGPTQ also sizes
+    that are no multiples of 32.
     """
     from transformers.pytorch_utils import Conv1D
+
+    even = 32 if kind is GptqLinear else 1
 
     head = _head_of(model)
     for module in list(model.modules()):
         for child in list(module.children()):
+            if not isinstance(child, (torch.nn.Linear, Conv1D)):
+                continue
             if child is head and not quantization.quantizes_head:
+                continue
+            if child.weight.shape[0] % even or child.weight.shape[1] % even:
                 continue
             if type(child) is torch.nn.Linear:
                 child.__class__ = kind

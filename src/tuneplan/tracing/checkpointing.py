@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Final
 
 import torch
@@ -89,32 +88,28 @@ def _saved_on_host(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def _offloaded(function: Callable[..., Any], hidden: torch.Tensor, *args: Any) -> Any:
-    return _OffloadedCheckpoint.apply(partial(_first, function), hidden, *args)  # type: ignore[no-untyped-call]
-
-
-def _first(function: Callable[..., Any], *args: Any) -> Any:
-    out = function(*args)
-    return out[0] if isinstance(out, tuple) else out
+    return _OffloadedCheckpoint.apply(function, hidden, *args)  # type: ignore[no-untyped-call]
 
 
 class _OffloadedCheckpoint(torch.autograd.Function):
     """Reentrant checkpointing of one layer whose input waits on the host."""
 
     @staticmethod
-    def forward(ctx: Any, function: Any, hidden: torch.Tensor, *args: Any) -> torch.Tensor:
+    def forward(ctx: Any, function: Any, hidden: torch.Tensor, *args: Any) -> Any:
         kind = hidden.device.type
         ctx.autocast = (kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
         ctx.device, ctx.function, ctx.args = hidden.device, function, args
         ctx.save_for_backward(hidden.to("cpu"))
         with torch.no_grad():
-            out: torch.Tensor = function(hidden, *args)
-        return out
+            return function(hidden, *args)
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        """Computed again from the input, which comes back; only the first output goes on."""
         kind, dtype, enabled = ctx.autocast
         hidden = ctx.saved_tensors[0].to(ctx.device).detach().requires_grad_(True)
         with torch.enable_grad(), torch.autocast(kind, dtype=dtype, enabled=enabled):
             out = ctx.function(hidden, *ctx.args)
-        torch.autograd.backward(out, grad)
+        first = out[0] if isinstance(out, tuple) else out
+        torch.autograd.backward(first, gradients[0])
         return None, hidden.grad, *(None for _ in ctx.args)

@@ -155,7 +155,8 @@ class Linear8bitLt(QuantizedLinear):
         """Hold int8 weights; the weight passes through the device as it is loaded and in fp16."""
         del quantization
         staged = torch.empty(self.weight.shape, dtype=dtype, device=device).to(torch.float16)
-        rows = torch.empty(self.weight.shape, dtype=torch.int8, device=device)
+        shape = (self.out_features, self.in_features)  # a Conv1D's weight is turned
+        rows = torch.empty(shape, dtype=torch.int8, device=device)
         scales = torch.empty(self.out_features, dtype=torch.float32, device=device)
         del staged
         self.state = SimpleNamespace(

@@ -58,8 +58,8 @@ def _install_fused(causal: Any, loss: Loss) -> None:
     if not loss.upcast_logits and getattr(causal.config, "final_logit_softcapping", None):
         causal.config.final_logit_softcapping = None
 
-    def fused(logits: torch.Tensor, labels: torch.Tensor, **ignored: Any) -> torch.Tensor:
-        del ignored
+    def fused(logits: torch.Tensor, labels: torch.Tensor, *size: Any, **how: Any) -> torch.Tensor:
+        del size, how
         if loss.upcast_logits:
             logits = logits.float()
         if loss.shifted_copy:
