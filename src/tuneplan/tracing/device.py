@@ -169,6 +169,24 @@ def current_stream_id() -> int:
     return _streams[-1].stream_id
 
 
+@cache
+def give_addresses() -> None:
+    """Let storages without bytes have addresses that tell them apart, once a process."""
+    real = torch.UntypedStorage.data_ptr
+
+    def of_storage(storage: Any) -> int:
+        if storage.device.type != "meta":
+            return int(real(storage))
+        return int(storage._cdata) if storage.nbytes() else 0  # noqa: SLF001
+
+    def of_tensor(tensor: Any) -> int:
+        start = of_storage(tensor.untyped_storage())
+        return start + tensor.storage_offset() * tensor.element_size() if start else 0
+
+    torch.UntypedStorage.data_ptr = of_storage
+    FakeTensor.data_ptr = of_tensor
+
+
 class Watcher(Protocol):
     """Who is told what no operation tells."""
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import weakref
 from bisect import bisect_right
+from collections.abc import Iterator
 from typing import Any, Final, Self
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tuneplan.tracing.device import DEVICE, asked_device, current_stream_id, watched_by
@@ -28,6 +30,7 @@ from tuneplan.tracing.work import work_of
 _OWN_OPERATIONS: Final = frozenset(
     {"aten", "prim", "prims", "profiler", "c10d", "_c10d_functional", "fsdp"}
 )
+_PLAIN_TENSORS: Final = frozenset({torch.Tensor, torch.nn.Parameter, FakeTensor})
 _ASKS_DEVICE: Final = torch.ops.prim.device.default
 
 
@@ -111,6 +114,7 @@ class Recorder(TorchDispatchMode):
         self._known: dict[Any, KnownCall] = {}
         self._remembers = remembers
         self._routing = routing
+        self._unwatched = 0
         self.recording.marks.append((0, "load", 0))
 
     @classmethod
@@ -126,6 +130,15 @@ class Recorder(TorchDispatchMode):
     def __exit__(self, *exception: Any) -> None:
         super().__exit__(*exception)
         self._watched.close()
+
+    @contextlib.contextmanager
+    def unwatched(self) -> Iterator[None]:
+        """What happens meanwhile is none of the device's."""
+        self._unwatched += 1
+        try:
+            yield
+        finally:
+            self._unwatched -= 1
 
     def cache_emptied(self) -> None:
         """The program gave cached memory back to the card."""
@@ -185,8 +198,11 @@ class Recorder(TorchDispatchMode):
         """Run the operation, or what is known of its kind, and record what it made."""
         if func is _ASKS_DEVICE:
             return asked_device(args[0])
-        del types
+        if types and not _PLAIN_TENSORS.issuperset(types):
+            return NotImplemented  # a sharded tensor: its local part comes by itself
         kwargs = kwargs or {}
+        if self._unwatched:
+            return func(*args, **kwargs)
         facts = self._facts.get(func)
         if facts is None:
             facts = self._facts[func] = OperationFacts(func)
@@ -348,7 +364,10 @@ class Recorder(TorchDispatchMode):
             self._died(block)
 
     def name(self, tensor: torch.Tensor, kind: str, module: str) -> None:
-        """Say what a tensor is."""
+        """Say what a tensor is; of a sharded one, what this rank holds of it."""
+        tensor = getattr(tensor, "_local_tensor", tensor)
+        if self._unwatched or not _on_device(tensor):
+            return
         block = self.recording.blocks[self.track(tensor, "")]
         block.kind, block.module = kind, module
 

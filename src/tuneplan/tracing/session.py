@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import warnings
 from collections.abc import Callable
 from functools import cache
 
 from tuneplan.spec.architecture import ModelArchitecture
+from tuneplan.spec.parallelism import Parallelism
 from tuneplan.spec.recipe import TrainingRecipe
 from tuneplan.tracing.attention import AttentionRules
 from tuneplan.tracing.device import fake_device, fake_mode
 from tuneplan.tracing.recorder import Recorder
 from tuneplan.tracing.recording import Recording
 from tuneplan.tracing.routing import Spread, routing_of
+from tuneplan.tracing.sharding import SHARDED, join_group, shard
 
 
 @cache
@@ -44,6 +47,7 @@ def record(
     compute_capability: float | None = None,
     peft_config: object = None,
     spread: Spread = Spread.BALANCED,
+    parallelism: Parallelism | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[Recording, float]:
     """Build the model, run two steps, return what was seen and the seconds it took.
@@ -57,6 +61,7 @@ def record(
         compute_capability: Of the card; None for one that is not known.
         peft_config: PEFT's own configuration, in place of the recipe's adapter.
         spread: Over which experts tokens go, where the code loops over experts.
+        parallelism: How the job is spread; one rank of a sharded one is traced.
         progress: Told each phase as it begins.
     """
     prepare_process()
@@ -72,12 +77,18 @@ def record(
     recorder = Recorder(
         hopper=compute_capability is not None and compute_capability >= 9, routing=routing
     )
+    sharded = parallelism is not None and parallelism.strategy in SHARDED
+    mesh = join_group(parallelism) if parallelism is not None and sharded else None
     with warnings.catch_warnings(), fake_mode(), recorder:
         warnings.simplefilter("ignore")  # of libraries, about their own next versions
         progress("build")
         model = build_model(architecture, recipe)
         progress("load")
-        model = load_model(model, architecture, recipe, recorder, peft_config)
+        with recorder.unwatched() if sharded else contextlib.nullcontext():
+            model = load_model(model, architecture, recipe, recorder, peft_config)
+        if parallelism is not None and sharded:
+            progress("shard")
+            model = shard(model, architecture, recipe, parallelism, mesh, recorder)
         run_steps(
             model, architecture, recipe, recorder,
             sequences=sequences, length=length, evaluation_sequences=evaluation_sequences,
