@@ -21,6 +21,18 @@ from tuneplan.tracing.one_kernel import install_one_kernel
 from tuneplan.tracing.versions import check_torch
 
 DEVICE: Final = "fakecuda"
+CPU: Final = "cpu"
+_chosen: list[str] = [DEVICE]
+
+
+def choose_device(kind: str) -> None:
+    """Which device this process traces: the one like CUDA, or the CPU with its own kernels."""
+    _chosen[0] = kind
+
+
+def device_type() -> str:
+    """The type of the device that is traced."""
+    return _chosen[0]
 
 
 @cache
@@ -29,12 +41,14 @@ def fake_device() -> torch.device:
     from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
     check_torch(torch.__version__)
-    _setup_privateuseone_for_python_backend(DEVICE, backend_module=_backend_module())
-    torch.autograd.set_multithreading_enabled(False)
-    install_one_kernel()
     torch.UntypedStorage.resize_ = _resize_and_tell
     torch.nn.Module._apply = _apply  # type: ignore[method-assign] # noqa: SLF001
     FakeTensor.__deepcopy__ = _deep_copy  # type: ignore[method-assign]
+    if device_type() == CPU:
+        return torch.device(CPU)
+    _setup_privateuseone_for_python_backend(DEVICE, backend_module=_backend_module())
+    torch.autograd.set_multithreading_enabled(False)
+    install_one_kernel()
     return torch.device(DEVICE, 0)
 
 

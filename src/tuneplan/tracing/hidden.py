@@ -84,6 +84,20 @@ def _embedding_backward(args: Any, kwargs: Any) -> Sizes:
     )
 
 
+def _safe_softmax(args: Any, kwargs: Any) -> Sizes:
+    """Which scores are minus infinity, one byte each, and which rows have no other.
+
+    ``aten/src/ATen/native/transformers/attention.cpp _safe_softmax`` (seen in the allocations of
+    torch 2.13 on a CPU; the code is that of every device).
+    """
+    del kwargs
+    scores = args[0]
+    return (), (int(scores.numel()), int(scores.numel() // scores.shape[-1]))
+
+
+# Of operations that PyTorch composes of others, on whatever device.
+COMPOSED: Final[dict[str, Callable[[Any, Any], Sizes]]] = {"_safe_softmax": _safe_softmax}
+
 HIDDEN: Final[dict[str, Callable[[Any, Any], Sizes]]] = {
     "_softmax_backward_data": _softmax_backward,
     "embedding_dense_backward": _embedding_backward,

@@ -12,8 +12,14 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tuneplan.tracing.device import DEVICE, asked_device, current_stream_id, watched_by
-from tuneplan.tracing.hidden import CUBLAS_WORKSPACE_BYTES, HIDDEN, PRODUCTS, SUBSTITUTES
+from tuneplan.tracing.device import CPU, asked_device, current_stream_id, device_type, watched_by
+from tuneplan.tracing.hidden import (
+    COMPOSED,
+    CUBLAS_WORKSPACE_BYTES,
+    HIDDEN,
+    PRODUCTS,
+    SUBSTITUTES,
+)
 from tuneplan.tracing.recording import NEVER, Block, Recording
 from tuneplan.tracing.routing import Routing
 from tuneplan.tracing.shapes import (
@@ -61,15 +67,17 @@ class OperationFacts:
     def __init__(self, func: Any) -> None:
         self.name = func.__module__.rsplit(".", 1)[-1] + "." + func.__name__
         self.packet = self.name.split(".")[1]
-        self.is_product = self.packet in PRODUCTS
+        on_cpu = device_type() == CPU  # whose kernels have no such workspaces
+        self.is_product = self.packet in PRODUCTS and not on_cpu
         self.is_sum = self.packet == "add"
-        self.hidden = HIDDEN.get(self.packet)
+        self.hidden = COMPOSED.get(self.packet) or (None if on_cpu else HIDDEN.get(self.packet))
         self.substitute = SUBSTITUTES.get(self.packet)
         self.resizes = self.packet in ("resize_", "resize_as_", "_resize_output_", "set_")
         self.is_foreign = self.name.split(".")[0] not in _OWN_OPERATIONS
         self.knowable = knowable(func) and not self.is_foreign
         schema = getattr(func, "_schema", None)
-        if self.packet.startswith("_foreach_") and schema and not schema.returns:
+        in_place = self.packet.startswith("_foreach_") and schema and not schema.returns
+        if in_place and not on_cpu:
             self.substitute = _write_in_place
         self.written = tuple(
             bool(argument.alias_info and argument.alias_info.is_write)
@@ -212,7 +220,7 @@ class Recorder(TorchDispatchMode):
         before, after = facts.hidden(args, kwargs) if facts.hidden is not None else ((), ())
         made = [self.allocate(size, f"{packet} (in the kernel)") for size in before]
         out = self._answered(func, facts, args, kwargs)
-        if facts.is_sum and _current_node() is not None:
+        if facts.is_sum and _current_node() is not None and not torch.is_grad_enabled():
             self._watch_sum(args)
         made += [self.allocate(size, f"{packet} (in the kernel)") for size in after]
         for block in made:
@@ -318,8 +326,12 @@ class Recorder(TorchDispatchMode):
         The engine adds in place where it holds the last reference, but never for tensors that
         Python handles (``torch/csrc/autograd/input_buffer.cpp can_accumulate_inplace``). Where
         the first summand dies at once, it did hold the last one: ``_died`` puts that right.
+        (Gradients are off then, unlike in a forward that checkpointing runs again.) A view never
+        is the last reference: the tensor that it is a view of is another.
         """
         old = args[0]
+        if old._is_view():  # noqa: SLF001
+            return
         if not (_on_device(old) and _on_device(args[1]) and self.recording.events):
             return
         made = self.recording.events[-1]
@@ -416,7 +428,7 @@ class Recorder(TorchDispatchMode):
 
 
 def _on_device(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.device.type == DEVICE
+    return isinstance(value, torch.Tensor) and value.device.type == device_type()
 
 
 _current_node = torch._C._current_autograd_node  # noqa: SLF001

@@ -16,7 +16,7 @@ from typing import Any, Final
 import torch
 
 from tuneplan.spec.architecture import MixtureOfExperts, ModelArchitecture
-from tuneplan.tracing.device import DEVICE, fresh_fake
+from tuneplan.tracing.device import device_type, fresh_fake
 
 Call = Callable[[Any, tuple[Any, ...]], Any]
 
@@ -97,7 +97,7 @@ class Routing:
         if not self._known or not isinstance(out, torch.Tensor) or out.numel() > _MOST_VALUES:
             return
         key = _key(out)
-        if key in self._known or out.device.type != DEVICE:
+        if key in self._known or out.device.type != device_type():
             return
         tensors = [one for one in args if isinstance(one, torch.Tensor)]
         if not tensors or any(_key(one) not in self._known for one in tensors):

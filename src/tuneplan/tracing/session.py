@@ -12,7 +12,7 @@ from tuneplan.spec.architecture import ModelArchitecture
 from tuneplan.spec.parallelism import Parallelism
 from tuneplan.spec.recipe import TrainingRecipe
 from tuneplan.tracing.attention import AttentionRules
-from tuneplan.tracing.device import fake_device, fake_mode
+from tuneplan.tracing.device import CPU, DEVICE, choose_device, device_type, fake_device, fake_mode
 from tuneplan.tracing.recorder import Recorder
 from tuneplan.tracing.recording import Recording
 from tuneplan.tracing.routing import Spread, routing_of
@@ -26,14 +26,13 @@ def prepare_process() -> None:
 
     install_bitsandbytes()
     import peft  # noqa: F401 - imported now, while the stand-in is in place
-    import torch
     import transformers.masking_utils as masking
 
     from tuneplan.tracing.autocast import install_autocast
 
     fake_device()
-    install_autocast()
-    torch.nn.functional.scaled_dot_product_attention = AttentionRules()
+    if device_type() != CPU:
+        install_autocast()
     masking.find_packed_sequence_indices = lambda position_ids: None  # noqa: ARG005
 
 
@@ -45,6 +44,7 @@ def record(
     length: int,
     evaluation_sequences: int = 0,
     compute_capability: float | None = None,
+    device: str = DEVICE,
     peft_config: object = None,
     spread: Spread = Spread.BALANCED,
     parallelism: Parallelism | None = None,
@@ -59,11 +59,14 @@ def record(
         length: Tokens of each.
         evaluation_sequences: In a batch of the evaluation; 0 for none.
         compute_capability: Of the card; None for one that is not known.
+        device: The one like CUDA; ``cpu`` traces what the same code allocates on a CPU, with its
+            kernels and without CUDA's workspaces.
         peft_config: PEFT's own configuration, in place of the recipe's adapter.
         spread: Over which experts tokens go, where the code loops over experts.
         parallelism: How the job is spread; one rank of a sharded one is traced.
         progress: Told each phase as it begins.
     """
+    choose_device(device)
     prepare_process()
     import torch
 
@@ -72,7 +75,8 @@ def record(
 
     started = time.perf_counter()
     rules = AttentionRules(flash=compute_capability is None or compute_capability >= 8)
-    torch.nn.functional.scaled_dot_product_attention = rules
+    if device_type() != CPU:
+        torch.nn.functional.scaled_dot_product_attention = rules
     routing = routing_of(architecture, spread)
     recorder = Recorder(
         hopper=compute_capability is not None and compute_capability >= 9, routing=routing

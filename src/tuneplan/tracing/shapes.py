@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from tuneplan.tracing.device import DEVICE, fresh_fake, view_fake
+from tuneplan.tracing.device import device_type, fresh_fake, view_fake
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -174,7 +174,7 @@ def _describe_tensor(one: Any, tensors: Sequence[Any], storages: dict[int, int])
         one.dtype,
         device,
         storage.nbytes(),
-        device.type == DEVICE,
+        device.type == device_type(),
         str(one.dtype)[6:],
     )
 

@@ -12,7 +12,7 @@ from tuneplan.spec.architecture import ModelArchitecture
 from tuneplan.spec.recipe import TrainingRecipe
 from tuneplan.tracing.adapters import torch_dtype
 from tuneplan.tracing.build import decoder_layers, load_reference
-from tuneplan.tracing.device import DEVICE, fake_device
+from tuneplan.tracing.device import device_type, fake_device
 from tuneplan.tracing.kernels import fused_kernels, refuse_kernels
 from tuneplan.tracing.losses import install_loss, outside_loss
 from tuneplan.tracing.optimizers import make_optimizer, states_of
@@ -216,7 +216,7 @@ def _scaler(
         recorder.recording.notes["fp16_gradients_without_scaler"] = 1
         return None
     recorder.recording.notes["gradient_scaler"] = 1
-    return _Scaler(DEVICE)
+    return _Scaler(device_type())
 
 
 def _batch(sequences: int, length: int) -> dict[str, torch.Tensor]:
@@ -246,7 +246,7 @@ def _autocast(recipe: TrainingRecipe) -> Iterator[None]:
     if not recipe.autocast:
         yield
         return
-    with torch.autocast(DEVICE, dtype=torch_dtype(recipe.compute_dtype)):
+    with torch.autocast(device_type(), dtype=torch_dtype(recipe.compute_dtype)):
         yield
 
 
@@ -291,5 +291,5 @@ def _watch_modules(
 
 def _name_states(optimizer: torch.optim.Optimizer, recorder: Recorder) -> None:
     for kind, name, value in states_of(optimizer):
-        if value.device.type == DEVICE:
+        if value.device.type == device_type():
             recorder.name(value, kind, name)
