@@ -16,7 +16,7 @@ from tracing.small_jobs import (
     traced,
 )
 from tuneplan.errors import NotSupported
-from tuneplan.spec.recipe import Kernels
+from tuneplan.spec.recipe import DType, Kernels
 from tuneplan.tracing.recording import Recording
 from tuneplan.tracing.result import summarize
 
@@ -142,10 +142,14 @@ def test_evaluation_holds_states_and_three_copies_of_its_logits_but_no_gradient(
     assert 0 <= (many - few) - 10 * more * VOCABULARY <= hidden_and_tokens
 
 
-def test_fused_adapters_and_compiled_code_are_refused_by_name():
+def test_compiled_code_and_fused_adapters_with_dropout_are_refused_by_name():
     model = small_llama()
-    recipe = recipe_for(model, kernels=Kernels(compiled=True, fused_adapter=True))
-    with pytest.raises(NotSupported, match="fused_adapter, compiled"):
+    with pytest.raises(NotSupported, match="compiled code"):
+        traced(model, recipe_for(model, kernels=Kernels(compiled=True)))
+    recipe = recipe_for(
+        model, method="lora", adapter={"lora_dropout": 0.1}, kernels=Kernels(fused_adapter=True)
+    )
+    with pytest.raises(NotSupported, match="without dropout"):
         traced(model, recipe)
 
 
@@ -179,3 +183,32 @@ def test_a_fused_rope_rotates_in_place():
     assert recording.notes["fused_ropes"] == 1
     assert fused <= plain
     assert recording.stand_ins["fused ropes"] == "liger-kernel 0.8.5 ops/rope.py"
+
+
+@pytest.mark.parametrize("method", ["lora", "qlora"])
+def test_fused_adapters_train_what_peft_trains(method):
+    model = small_llama()
+    how = {"autocast": False, "outer_dtype": DType.BFLOAT16, "norm_dtype": DType.BFLOAT16}
+    plain, fused = (
+        traced(model, recipe_for(model, method=method, kernels=kernels, **how))
+        for kernels in (Kernels(), Kernels(fused_adapter=True))
+    )
+    assert fused.notes["fused_adapters"] == 7 * LAYERS
+    for kind in ("trained_weight", "gradient"):
+        assert of_kind(fused, kind, step=1) == of_kind(plain, kind, step=1)
+    assert phases(fused)["forward"] < phases(plain)["forward"]
+
+
+def test_a_fused_adapter_keeps_its_input_and_the_two_halves_of_an_mlp():
+    """Half tensors a token: attention's and the MLP's input, and gate and up (inner wide)."""
+    model = small_llama()
+    recipe = recipe_for(model, method="lora", kernels=Kernels(fused_adapter=True), autocast=False)
+    recording = traced(model, recipe)
+    at = {(phase, step): at for at, phase, step in recording.marks}
+    begin, end = at["forward", 1], at["loss", 1]
+    inner = [
+        block
+        for block in recording.blocks
+        if begin <= block.born < end <= block.died and block.shape == (TOKENS, INNER)
+    ]
+    assert len(inner) == 2 * LAYERS

@@ -19,6 +19,7 @@ from tuneplan.spec.architecture import ModelArchitecture
 from tuneplan.spec.recipe import TrainingRecipe
 from tuneplan.tracing.build import decoder_layers
 from tuneplan.tracing.fused import LIGER, FusedGate, FusedNorm, FusedRope, multiprocessors
+from tuneplan.tracing.fused_adapters import SOURCE, fuse_adapters
 from tuneplan.tracing.recording import Recording
 
 _NOT_IN_PLACE = ("gemma2", "gemma3")  # liger-kernel 0.8.5 transformers/monkey_patch.py
@@ -30,14 +31,17 @@ def refuse_kernels(recipe: TrainingRecipe) -> None:
     Raises:
         NotSupported: names them.
     """
-    kernels = recipe.kernels
-    refused = [name for name in ("fused_adapter", "compiled") if getattr(kernels, name)]
-    if refused:
+    adapter, kernels = recipe.adapter, recipe.kernels
+    if kernels.compiled:
+        raise NotSupported(message("trace_compiled", "compiled code (torch.compile) is not traced"))
+    if not kernels.fused_adapter or adapter is None:
+        return
+    eight = recipe.quantization is not None and recipe.quantization.bits == 8
+    if adapter.lora_dropout or adapter.use_dora or eight:
         raise NotSupported(
             message(
-                "trace_kernels",
-                "{parts}: fused adapters and compiled code are not traced",
-                parts=", ".join(refused),
+                "trace_fused_adapter",
+                "fused_adapter: fused adapters are traced without dropout, DoRA and 8-bit weights",
             )
         )
 
@@ -58,6 +62,9 @@ def fused_kernels(
         _note(recording, "norms", "rms_norm", _fuse_norms(model, processors, in_place=in_place))
     if kernels.fused_mlp:
         _note(recording, "mlps", "swiglu", _fuse_gates(model))
+    if kernels.fused_adapter and recipe.adapter is not None:
+        recording.notes["fused_adapters"] = fuse_adapters(model)  # MLPs that are adapted as a whole
+        recording.stand_ins["fused adapters"] = SOURCE
     with contextlib.ExitStack() as patched:
         if kernels.fused_rope:
             modules = {type(layer).__module__ for layer in decoder_layers(model, architecture)}
