@@ -179,7 +179,10 @@ def played_of(traced: Traced, resolved: Resolved) -> Played:
         recording=recording,
         shorter=shorter,
         empties_cache=loading.empties_cache,
-        warm_up_bytes=warm_up_bytes(loaded_tensors(model, recipe), loading),
+        # A sharded model comes from the host, unit by unit.
+        warm_up_bytes=0
+        if layout.shards_parameters
+        else warm_up_bytes(loaded_tensors(model, recipe), loading),
         resident_bytes=tuple(size for size in buckets if size),
     )
 

@@ -37,6 +37,7 @@ _OWN_OPERATIONS: Final = frozenset(
     {"aten", "prim", "prims", "profiler", "c10d", "_c10d_functional", "fsdp"}
 )
 _PLAIN_TENSORS: Final = frozenset({torch.Tensor, torch.nn.Parameter, FakeTensor})
+_WRAPPER: Final = "_fsdp_wrapped_module"
 _ASKS_DEVICE: Final = torch.ops.prim.device.default
 
 
@@ -178,6 +179,7 @@ class Recorder(TorchDispatchMode):
 
     def enter(self, module: str) -> None:
         """A module's forward begins."""
+        module = _without_wrappers(module)
         self.modules.append(module)
         self._mark_sequence(module)
 
@@ -381,7 +383,7 @@ class Recorder(TorchDispatchMode):
         if self._unwatched or not _on_device(tensor):
             return
         block = self.recording.blocks[self.track(tensor, "")]
-        block.kind, block.module = kind, module
+        block.kind, block.module = kind, _without_wrappers(module)
 
     def allocate(
         self,
@@ -425,6 +427,11 @@ class Recorder(TorchDispatchMode):
         recording = self.recording
         recording.blocks[block].died = len(recording.events)
         recording.events.append(~block)
+
+
+def _without_wrappers(module: str) -> str:
+    """A module's path as the model knows it."""
+    return module.replace(_WRAPPER + ".", "").removesuffix(_WRAPPER).removesuffix(".")
 
 
 def _on_device(value: Any) -> bool:

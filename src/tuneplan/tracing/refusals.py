@@ -10,8 +10,9 @@ from tuneplan.spec.parallelism import Offload, Strategy
 from tuneplan.spec.recipe import TrainingRecipe
 from tuneplan.tracing.wire import TraceRequest
 
-# One rank is traced: these have no collectives in its memory but what a formula adds.
-RANKS: tuple[Strategy, ...] = (Strategy.SINGLE, Strategy.DDP)
+# One rank is traced: PyTorch's own sharding over a group of fake ranks, or a whole copy, to which
+# a formula adds DDP's buckets.
+RANKS: tuple[Strategy, ...] = (Strategy.SINGLE, Strategy.DDP, Strategy.FSDP, Strategy.FSDP2)
 
 
 def check_traceable(request: TraceRequest) -> None:

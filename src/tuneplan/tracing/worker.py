@@ -73,6 +73,7 @@ def _answer(request: TraceRequest) -> dict[str, Any]:
             length=length,
             compute_capability=request.compute_capability,
             evaluation_sequences=request.evaluation_sequences,
+            parallelism=request.parallelism,
             progress=progress,
         )
         recordings.append(recording)
