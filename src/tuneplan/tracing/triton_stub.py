@@ -9,6 +9,7 @@ rewriting those few expressions as the library is imported.
 
 from __future__ import annotations
 
+import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -71,6 +72,7 @@ class Kernel:
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         """Launch nothing."""
+        del args, kwargs
         LAUNCHES[self.__name__] += 1
 
     run = warmup = __call__
@@ -87,6 +89,8 @@ class Anything(ModuleType):
         return found
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """As if it were made."""
+        del args, kwargs
         return self
 
     def __getitem__(self, index: Any) -> Any:
@@ -102,6 +106,7 @@ def _decorator(*args: Any, **kwargs: Any) -> Any:
 
 def _tuned(*args: Any, **kwargs: Any) -> Any:
     """``@triton.autotune(...)``: the kernel itself, untried."""
+    del args, kwargs
     return lambda kernel: kernel if isinstance(kernel, Kernel) else Kernel(kernel)
 
 
@@ -112,6 +117,8 @@ def install_triton(card: Card | None = None) -> None:
     if isinstance(sys.modules.get("triton"), Anything):
         return
 
+    # PyTorch decides now, and without the stub, what it can do.
+    importlib.import_module("torch._inductor.runtime.hints")
     for name in _MODULES:
         module = Anything(name)
         module.__path__ = []
