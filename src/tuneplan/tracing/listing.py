@@ -136,8 +136,8 @@ def _not_modelled(request: TraceRequest, traced: Traced) -> Iterator[Remark]:
             name="communication",
             reason=message(
                 "leaves_out_communication",
-                "one rank is traced: gradient buckets are added by formula, NCCL's own buffers are "
-                "not",
+                "one rank is traced (DDP's gradient buckets are added by formula): NCCL's own "
+                "buffers are not counted",
             ),
         )
     if request.recipe.quantization is not None:
@@ -154,8 +154,8 @@ def _not_modelled(request: TraceRequest, traced: Traced) -> Iterator[Remark]:
             name="length_history",
             reason=message(
                 "leaves_out_history",
-                "batches of other lengths before the longest one: the model runs other operations "
-                "at other lengths",
+                "batches of other lengths before the longest one: at another length what is made "
+                "and dropped came in another order",
             ),
         )
     if request.recipe.gradient_accumulation_steps > 2:
