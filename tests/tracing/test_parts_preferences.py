@@ -114,3 +114,27 @@ def test_evaluation_runs_the_same_forwards_without_a_graph():
 def test_kernels_of_preference_trainers_are_refused_by_name():
     with pytest.raises(NotSupported, match="fused_linear is not traced with the objective dpo"):
         run(recipe_with(Objective.DPO, loss=fused_linear()))
+
+
+def test_the_gradient_of_picked_logits_fills_zeros_in_place():
+    """PyTorch's backward of ``gather`` scatters into the zeros that it made: one block, not two."""
+    recording = run(recipe_with(Objective.DPO))
+    made = [
+        block.operation
+        for block in recording.blocks
+        if (block.step, block.phase) == (1, "backward") and block.size == 4 * LOGITS
+    ]
+    assert made.count("new_zeros") == 1
+    assert "scatter_add" not in made
+
+
+def test_the_log_sum_of_exponentials_makes_a_copy_of_its_row_in_passing():
+    """Each row of the batch has a temporary as large as itself in both forwards."""
+    recording = run(recipe_with(Objective.DPO))
+    made = [
+        block.died - block.born
+        for block in recording.blocks
+        if block.step == 1 and block.operation == "logsumexp (in the kernel)"
+        if block.size == 4 * LENGTH * VOCABULARY
+    ]
+    assert made == [1] * 2 * SEQUENCES

@@ -95,8 +95,21 @@ def _safe_softmax(args: Any, kwargs: Any) -> Sizes:
     return (), (int(scores.numel()), int(scores.numel() // scores.shape[-1]))
 
 
+def _logsumexp(args: Any, kwargs: Any) -> Sizes:
+    """``(values - max).exp_()`` before the sum, as large as the values.
+
+    ``aten/src/ATen/native/ReduceOps.cpp logsumexp_out_impl`` (seen in the allocations of torch 2.13
+    on a CPU; the code is that of every device).
+    """
+    del kwargs
+    return (), (_bytes(args[0]),)
+
+
 # Of operations that PyTorch composes of others, on whatever device.
-COMPOSED: Final[dict[str, Callable[[Any, Any], Sizes]]] = {"_safe_softmax": _safe_softmax}
+COMPOSED: Final[dict[str, Callable[[Any, Any], Sizes]]] = {
+    "_safe_softmax": _safe_softmax,
+    "logsumexp": _logsumexp,
+}
 
 HIDDEN: Final[dict[str, Callable[[Any, Any], Sizes]]] = {
     "_softmax_backward_data": _softmax_backward,
@@ -125,4 +138,30 @@ def _grouped_product(function: Any, args: Any, kwargs: Any) -> Any:
     return left.new_empty(shape)
 
 
-SUBSTITUTES: Final[dict[str, Callable[[Any, Any, Any], Any]]] = {"_grouped_mm": _grouped_product}
+# Backwards that fill zeros: in place, but for tensors that Python handles out of place
+# (``torch/csrc/autograd/FunctionsManual.cpp index_backward, gather_backward,
+# value_selecting_reduction_backward``; ``TensorAdvancedIndexing.cpp index_select_backward``: all
+# ask ``areAnyTensorSubclassLike``; seen in the allocations of torch 2.13 on a CPU).
+FILLED_IN_PLACE: Final = ("index_put", "index_add", "scatter_add", "scatter")
+_FILLING: Final = tuple(
+    f"{name}Backward" for name in ("Index", "Gather", "IndexSelect", "Topk", "Max", "Min", "Sort")
+)
+
+
+def _fill(function: Any, args: Any, kwargs: Any) -> Any:
+    """The first argument filled, where a backward has just made it of zeros."""
+    import torch
+
+    node = torch._C._current_autograd_node()  # noqa: SLF001
+    recomputes = torch.is_grad_enabled()
+    if node is None or recomputes or not node.name().startswith(_FILLING):
+        return function(*args, **kwargs)
+    packet, _, overload = function.__name__.partition(".")
+    in_place = getattr(getattr(torch.ops.aten, f"{packet}_"), overload or "default")
+    return in_place(*args, **kwargs)
+
+
+SUBSTITUTES: Final[dict[str, Callable[[Any, Any, Any], Any]]] = {
+    "_grouped_mm": _grouped_product,
+    **dict.fromkeys(FILLED_IN_PLACE, _fill),
+}

@@ -16,6 +16,7 @@ from tuneplan.tracing.device import CPU, asked_device, current_stream_id, device
 from tuneplan.tracing.hidden import (
     COMPOSED,
     CUBLAS_WORKSPACE_BYTES,
+    FILLED_IN_PLACE,
     HIDDEN,
     PRODUCTS,
     SUBSTITUTES,
@@ -75,7 +76,8 @@ class OperationFacts:
         self.substitute = SUBSTITUTES.get(self.packet)
         self.resizes = self.packet in ("resize_", "resize_as_", "_resize_output_", "set_")
         self.is_foreign = self.name.split(".")[0] not in _OWN_OPERATIONS
-        self.knowable = knowable(func) and not self.is_foreign
+        fills = self.packet in FILLED_IN_PLACE  # in place or not: that depends on who calls
+        self.knowable = knowable(func) and not self.is_foreign and not fills
         schema = getattr(func, "_schema", None)
         in_place = self.packet.startswith("_foreach_") and schema and not schema.returns
         if in_place and not on_cpu:
