@@ -1,7 +1,7 @@
 """A device without memory: the one module that owns PyTorch's private API.
 
 PyTorch keeps a dispatch key, PrivateUse1, for devices that are not its own; it can be set up from
-Python (``torch/utils/backend_registration.py _setup_privateuseone_for_python_backend``, torch 2.9
+Python (``torch/utils/backend_registration.py _setup_privateuseone_for_python_backend``, torch 2.10
 and later, marked experimental). Tensors on it are fake: they have shapes, strides, dtypes and
 storages of a size, but no bytes. Everything that runs above the kernels (autograd, autocast,
 checkpointing, hooks, optimizers, Hugging Face's modules) is the real code.
