@@ -80,7 +80,7 @@ def test_shares_add_up_and_differ_by_one_at_most() -> None:
 def routed(run: Callable[[torch.Tensor], object]) -> tuple[Recording, Routing]:
     """Run with the choice of two experts for each of 12 tokens, shape (12, 2)."""
     routing = Routing(EXPERTS, PER_TOKEN)
-    recorder = Recorder(routing=routing)
+    recorder = Recorder(values=routing)
     recorder.start("forward", 0)
     with fake_mode(), recorder:
         scores = torch.empty(12, EXPERTS, device=fake_device())

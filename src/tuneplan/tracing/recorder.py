@@ -22,7 +22,6 @@ from tuneplan.tracing.hidden import (
     SUBSTITUTES,
 )
 from tuneplan.tracing.recording import NEVER, Block, Recording
-from tuneplan.tracing.routing import Routing
 from tuneplan.tracing.shapes import (
     KnownCall,
     Output,
@@ -32,6 +31,7 @@ from tuneplan.tracing.shapes import (
     signature,
     state_of,
 )
+from tuneplan.tracing.values import KnownValues
 from tuneplan.tracing.work import work_of
 
 _OWN_OPERATIONS: Final = frozenset(
@@ -54,6 +54,7 @@ class OperationFacts:
     """What holds for every call of an operation."""
 
     __slots__ = (
+        "asks_values",
         "hidden",
         "is_foreign",
         "is_product",
@@ -71,6 +72,7 @@ class OperationFacts:
         self.packet = self.name.split(".")[1]
         on_cpu = device_type() == CPU  # whose kernels have no such workspaces
         self.is_product = self.packet in PRODUCTS and not on_cpu
+        self.asks_values = self.packet in KnownValues.ASKS
         self.is_sum = self.packet == "add"
         self.hidden = COMPOSED.get(self.packet) or (None if on_cpu else HIDDEN.get(self.packet))
         self.substitute = SUBSTITUTES.get(self.packet)
@@ -106,7 +108,7 @@ class Recorder(TorchDispatchMode):
     """
 
     def __init__(
-        self, *, hopper: bool = False, remembers: bool = True, routing: Routing | None = None
+        self, *, hopper: bool = False, remembers: bool = True, values: KnownValues | None = None
     ) -> None:
         super().__init__()
         self.recording = Recording()
@@ -124,7 +126,7 @@ class Recorder(TorchDispatchMode):
         self._facts: dict[Any, OperationFacts] = {}
         self._known: dict[Any, KnownCall] = {}
         self._remembers = remembers
-        self._routing = routing
+        self.values = values or KnownValues()
         self._unwatched = 0
         self.recording.marks.append((0, "load", 0))
 
@@ -232,16 +234,13 @@ class Recorder(TorchDispatchMode):
         return out
 
     def _answered(self, func: Any, facts: OperationFacts, args: Any, kwargs: Any) -> Any:
-        """What an operation returns, where only a routing of tokens decides that, or as always."""
-        routing = self._routing
-        if routing is None:
-            return self._run(func, facts, args, kwargs)
+        """What an operation returns, where only values decide that, or as always."""
         out = NotImplemented
-        if facts.packet in Routing.ASKS and _on_device(args[0]):
-            out = routing.answer(func, facts.packet, args, self._call)
+        if facts.asks_values and args and _on_device(args[0]):
+            out = self.values.answer(func, facts.packet, args, self._call)
         if out is NotImplemented:
             out = self._run(func, facts, args, kwargs)
-            routing.follow(func, args, kwargs, out)
+            self.values.follow(func, facts.packet, args, kwargs, out)
         else:
             self._see(out, facts.packet)
             self._count(facts.name, 1, (0, 0))
@@ -373,8 +372,6 @@ class Recorder(TorchDispatchMode):
 
     def _end(self, life: _Life) -> None:
         self._alive.pop(life.key, None)
-        if self._routing is not None:
-            self._routing.forget(life.key)
         block = self._same.get(life.block, life.block)
         if self.recording.blocks[block].died < 0:
             self._died(block)

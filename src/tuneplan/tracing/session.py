@@ -15,7 +15,7 @@ from tuneplan.tracing.attention import AttentionRules
 from tuneplan.tracing.device import CPU, DEVICE, choose_device, device_type, fake_device, fake_mode
 from tuneplan.tracing.recorder import Recorder
 from tuneplan.tracing.recording import Recording
-from tuneplan.tracing.routing import Spread, routing_of
+from tuneplan.tracing.routing import Spread, values_of
 from tuneplan.tracing.sharding import SHARDED, join_group, shard
 
 
@@ -77,9 +77,9 @@ def record(
     rules = AttentionRules(flash=compute_capability is None or compute_capability >= 8)
     if device_type() != CPU:
         torch.nn.functional.scaled_dot_product_attention = rules
-    routing = routing_of(architecture, spread)
+    values = values_of(architecture, spread)
     recorder = Recorder(
-        hopper=compute_capability is not None and compute_capability >= 9, routing=routing
+        hopper=compute_capability is not None and compute_capability >= 9, values=values
     )
     sharded = parallelism is not None and parallelism.strategy in SHARDED
     mesh = join_group(parallelism) if parallelism is not None and sharded else None
@@ -101,6 +101,5 @@ def record(
     recorder.finish()
     for name, count in rules.chosen.items():
         recorder.recording.notes[f"attention_{name}"] = count
-    if routing is not None:
-        recorder.recording.notes.update(routing.notes)
+    recorder.recording.notes.update(values.notes)
     return recorder.recording, time.perf_counter() - started
