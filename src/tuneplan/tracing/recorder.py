@@ -236,7 +236,7 @@ class Recorder(TorchDispatchMode):
     def _answered(self, func: Any, facts: OperationFacts, args: Any, kwargs: Any) -> Any:
         """What an operation returns, where only values decide that, or as always."""
         out = NotImplemented
-        if facts.asks_values and args and _on_device(args[0]):
+        if facts.asks_values and self.values.may_answer(args):
             out = self.values.answer(func, facts.packet, args, self._call)
         if out is NotImplemented:
             out = self._run(func, facts, args, kwargs)

@@ -17,6 +17,7 @@ from tuneplan.tracing.recorder import Recorder
 from tuneplan.tracing.recording import Recording
 from tuneplan.tracing.routing import Spread, values_of
 from tuneplan.tracing.sharding import SHARDED, join_group, shard
+from tuneplan.tracing.vision import ImageSize, lists_of_tensors
 
 
 @cache
@@ -48,6 +49,7 @@ def record(
     peft_config: object = None,
     spread: Spread = Spread.BALANCED,
     parallelism: Parallelism | None = None,
+    images: tuple[ImageSize, ...] = (),
     progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[Recording, float]:
     """Build the model, run two steps, return what was seen and the seconds it took.
@@ -64,6 +66,7 @@ def record(
         peft_config: PEFT's own configuration, in place of the recipe's adapter.
         spread: Over which experts tokens go, where the code loops over experts.
         parallelism: How the job is spread; one rank of a sharded one is traced.
+        images: Of every sequence; none for text alone.
         progress: Told each phase as it begins.
     """
     choose_device(device)
@@ -83,7 +86,8 @@ def record(
     )
     sharded = parallelism is not None and parallelism.strategy in SHARDED
     mesh = join_group(parallelism) if parallelism is not None and sharded else None
-    with warnings.catch_warnings(), fake_mode(), recorder:
+    reading = lists_of_tensors() if images else contextlib.nullcontext()
+    with warnings.catch_warnings(), reading, fake_mode(), recorder:
         warnings.simplefilter("ignore")  # of libraries, about their own next versions
         progress("build")
         model = build_model(architecture, recipe)
@@ -96,7 +100,7 @@ def record(
         run_steps(
             model, architecture, recipe, recorder,
             sequences=sequences, length=length, evaluation_sequences=evaluation_sequences,
-            compute_capability=compute_capability, progress=progress,
+            compute_capability=compute_capability, images=images, progress=progress,
         )  # fmt: skip
     recorder.finish()
     for name, count in rules.chosen.items():

@@ -18,6 +18,7 @@ from tuneplan.tracing.losses import install_loss, outside_loss
 from tuneplan.tracing.optimizers import make_optimizer, states_of
 from tuneplan.tracing.preferences import is_preference, preference_loss, refuse_preference
 from tuneplan.tracing.recorder import Recorder
+from tuneplan.tracing.vision import ImageSize, image_batch
 
 NUM_STEPS = 2
 
@@ -32,6 +33,7 @@ def run_steps(
     length: int,
     evaluation_sequences: int = 0,
     compute_capability: float | None = None,
+    images: tuple[ImageSize, ...] = (),
     progress: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Two optimizer steps, with accumulation two micro-batches each, then one evaluation batch.
@@ -45,6 +47,7 @@ def run_steps(
         length: Tokens of a row.
         evaluation_sequences: Rows of an evaluation batch; 0 = no evaluation.
         compute_capability: Of the card (fused kernels sum one row of each multiprocessor).
+        images: Of every row.
         progress: Told what begins.
 
     Raises:
@@ -58,6 +61,7 @@ def run_steps(
         install_loss(model, recipe, recorder.recording)
     _watch_gradients(model, recorder)
     loop = _Loop(model, reference, recipe, recorder, progress)
+    loop.images = images
     _watch_modules(model, architecture, recorder)
     with fused_kernels(model, architecture, recipe, recorder.recording, compute_capability):
         for step in range(NUM_STEPS):
@@ -89,6 +93,7 @@ class _Loop:
         else:
             self.optimizers.append(make_optimizer(named, recipe.optimizer, recorder.recording))
         self.scaler = _scaler(recipe, self.trained, recorder)
+        self.images: tuple[ImageSize, ...] = ()
         self.outputs: list[Any] = []
         self.loss: torch.Tensor | None = None
 
@@ -122,10 +127,18 @@ class _Loop:
             _name_states(self.optimizers[0], self.recorder)
         self.model.zero_grad(set_to_none=True)
 
+    def _batch(self, sequences: int, length: int) -> dict[str, torch.Tensor]:
+        batch = _batch(sequences, length)
+        if self.images:
+            config = getattr(self.model, "config", None)
+            values = self.recorder.values
+            batch |= image_batch(config, values, self.images, sequences, length)
+        return batch
+
     def _micro_batch(self, number: int, sequences: int, length: int) -> None:
         self.recorder.start("forward", number)
         self.progress(f"forward {number}")
-        loss = self._forward(_batch(sequences, length))
+        loss = self._forward(self._batch(sequences, length))
         self.loss = loss if self.recipe.keeps_graph else None
         self.recorder.start("backward")
         self.progress(f"backward {number}")
@@ -187,7 +200,7 @@ class _Loop:
         self.loss = None
         self.model.eval()
         with torch.no_grad():
-            self._forward(_batch(sequences, length))
+            self._forward(self._batch(sequences, length))
         self.outputs.clear()
         self.model.train()
 

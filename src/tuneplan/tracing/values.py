@@ -13,13 +13,15 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from tuneplan.tracing.device import DEVICE, fresh_fake
 
 Call = Callable[[Any, tuple[Any, ...]], Any]
 
 _MOST_VALUES: Final = 2**22
-_MADE_OF_NUMBERS: Final = frozenset({"arange", "zeros", "ones", "full", "scalar_tensor", "empty"})
+_MOST_FRACTIONS: Final = 2**12  # positions are scaled on the way
+_MADE_OF_NUMBERS: Final = frozenset({"arange", "zeros", "ones", "full", "scalar_tensor"})
 _MADE_OF_SHAPES: Final = frozenset(
     {"zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"}
 )
@@ -52,6 +54,12 @@ class KnownValues:
         self._makes = True
         with on_host():
             self._put(tensor, values.contiguous().reshape(-1))
+
+    def may_answer(self, args: Sequence[Any]) -> bool:
+        """Whether an operation's tensors are followed: the device's, and the host's if told."""
+        return (
+            bool(args) and isinstance(args[0], torch.Tensor) and (self._makes or on_device(args[0]))
+        )
 
     def answer(self, func: Any, packet: str, args: Sequence[Any], call: Call) -> Any:
         """What an operation returns; ``NotImplemented`` where PyTorch can tell.
@@ -89,13 +97,15 @@ class KnownValues:
         """Compute on the host what an operation on known values made."""
         if not (self._known or self._makes) or not isinstance(out, torch.Tensor):
             return
-        if out.is_floating_point() or out.is_complex() or out.numel() > _MOST_VALUES:
+        most = _MOST_FRACTIONS if out.is_floating_point() else _MOST_VALUES
+        if out.is_complex() or out.numel() > most:
             return
         key = _key(out)
         in_place = bool(args) and out is args[0]
         if key in self._known and not in_place:
             return
-        values = self._operands(packet, args)
+        random = torch.Tag.nondeterministic_seeded in func.tags
+        values = None if random else self._operands(packet, args)
         if values is None:
             if in_place:
                 self._known.pop(key, None)
@@ -120,7 +130,9 @@ class KnownValues:
         return self._on_host(args)
 
     def _is_known(self, tensor: Any) -> bool:
-        return _key(tensor) in self._known or getattr(tensor, "constant", None) is not None
+        if not isinstance(tensor, FakeTensor):
+            return True  # a real one, made on the host a moment ago
+        return _key(tensor) in self._known or tensor.constant is not None
 
     def _on_host(self, args: Any) -> list[Any]:
         return [
@@ -133,7 +145,9 @@ class KnownValues:
         ]
 
     def _values(self, tensor: Any) -> Any:
-        if getattr(tensor, "constant", None) is not None:
+        if not isinstance(tensor, FakeTensor):
+            return tensor
+        if tensor.constant is not None:
             return tensor.constant
         flat = self._known[_key(tensor)][0]
         with on_host():
