@@ -69,6 +69,25 @@ def test_a_loop_calls_every_expert_that_is_hit(
     assert products(looped) == products(grouped)
 
 
+def test_older_cards_take_the_fallback_which_makes_gradients_of_frozen_experts_too() -> None:
+    model = small_mixture("grouped_mm")
+    recipe = recipe_for(model, method="lora", adapter={"target_modules": ["q_proj", "v_proj"]})
+
+    def on(capability: float) -> Recording:
+        shape = {"sequences": SEQUENCES, "length": LENGTH}
+        return record(model, recipe, compute_capability=capability, **shape)[0]
+
+    def whole(recording: Recording) -> int:
+        experts = (EXPERTS, 2 * 128, HIDDEN)
+        made = [block for block in recording.blocks if block.phase == "backward"]
+        return sum(sorted(block.shape) == sorted(experts) for block in made)
+
+    old, new = on(7.5), on(8.0)
+    assert whole(old) == LAYERS * STEPS
+    assert whole(new) == 0
+    assert any("grouped_mm_fallback" in name for name in old.notes)
+
+
 def test_shares_add_up_and_differ_by_one_at_most() -> None:
     counts = Routing(EXPERTS, PER_TOKEN).counts(TOKENS * PER_TOKEN + 3)
     assert sum(counts) == TOKENS * PER_TOKEN + 3

@@ -37,6 +37,23 @@ def prepare_process() -> None:
     masking.find_packed_sequence_indices = lambda position_ids: None  # noqa: ARG005
 
 
+def _know_the_card(compute_capability: float) -> None:
+    """What transformers asks of a card: grouped products start with compute capability 8."""
+    with contextlib.suppress(ImportError):
+        import transformers.integrations.moe as mixture
+
+        real = getattr(mixture, "_can_use_grouped_mm", None)
+        real = getattr(real, "asked", real)
+        if real is None:
+            return
+
+        def can_use(*args: object, **kwargs: object) -> bool:
+            return compute_capability >= 8 and bool(real(*args, **kwargs))
+
+        can_use.asked = real  # type: ignore[attr-defined]
+        mixture._can_use_grouped_mm = can_use  # noqa: SLF001
+
+
 def record(
     architecture: ModelArchitecture,
     recipe: TrainingRecipe,
@@ -86,6 +103,8 @@ def record(
     )
     sharded = parallelism is not None and parallelism.strategy in SHARDED
     mesh = join_group(parallelism) if parallelism is not None and sharded else None
+    if compute_capability is not None:
+        _know_the_card(compute_capability)
     reading = lists_of_tensors() if images else contextlib.nullcontext()
     with warnings.catch_warnings(), reading, fake_mode(), recorder:
         warnings.simplefilter("ignore")  # of libraries, about their own next versions
@@ -106,4 +125,6 @@ def record(
     for name, count in rules.chosen.items():
         recorder.recording.notes[f"attention_{name}"] = count
     recorder.recording.notes.update(values.notes)
+    if architecture.vision is not None and not images:
+        recorder.recording.notes["batches_without_images"] = 1
     return recorder.recording, time.perf_counter() - started

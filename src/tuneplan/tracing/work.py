@@ -114,6 +114,11 @@ def _grouped(args: Any, out: Any) -> int:
     return int(2 * math.prod(left.shape) * right.shape[-1])
 
 
+def _grouped_backward(args: Any, out: Any) -> int:
+    """Of rows and matrices both, as transformers' fallback computes them."""
+    return 2 * _grouped(args, out)
+
+
 def _convolution(args: Any, out: Any) -> int:
     return int(2 * math.prod(out.shape) * math.prod(args[1].shape[1:]))
 
@@ -162,6 +167,8 @@ _FLOPS: Final[Mapping[str, Callable[[Any, Any], int]]] = {
     "addmv": _sum_and_product,
     "addbmm": _batches_summed,
     "_grouped_mm": _grouped,
+    "grouped_mm_fallback": _grouped,
+    "grouped_mm_fallback_backward": _grouped_backward,
     "convolution": _convolution,
     "convolution_backward": _convolution_backward,
     "_scaled_dot_product_flash_attention": _attention(4),
@@ -177,6 +184,8 @@ _KINDS: Final[Mapping[str, OperationKind]] = {
     "_scaled_mm": OperationKind.MATMUL, "convolution": OperationKind.MATMUL,
     "convolution_backward": OperationKind.MATMUL,
     "_grouped_mm": OperationKind.GROUPED_MATMUL,
+    "grouped_mm_fallback": OperationKind.GROUPED_MATMUL,
+    "grouped_mm_fallback_backward": OperationKind.GROUPED_MATMUL,
     "_log_softmax": OperationKind.LOSS, "_log_softmax_backward_data": OperationKind.LOSS,
     "nll_loss_forward": OperationKind.LOSS, "nll_loss_backward": OperationKind.LOSS,
     "embedding": OperationKind.EMBEDDING, "embedding_dense_backward": OperationKind.EMBEDDING,
