@@ -1,0 +1,402 @@
+"""Trace measured runs with the libraries that ran, and write how far off the traces are.
+
+    python tools/trace_against_runs.py RUNS.csv --complete COMPLETE.csv \\
+        --environments FOLDER --results RESULTS.json [--sources fitck,fms] [--page PAGE.md]
+
+Runs have the columns of ``docs/reference/runs.md``; they are not part of the repository. A run
+whose row names versions of transformers and PEFT is traced with the environment under
+``--environments`` that has them (each is what ``--python`` takes: a virtual environment with the
+old libraries, and a ``.pth`` file that names the site-packages which hold PyTorch); without
+versions, with the libraries of the interpreter that runs this. Each trace has a process of its
+own. What was traced stands in ``--results``, and is not traced again unless ``--again`` is given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import math
+import statistics
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "src"))
+
+from tuneplan.errors import TuneplanError  # noqa: E402 - the source tree comes first
+from tuneplan.estimation.allocator import CachingAllocator  # noqa: E402
+from tuneplan.planner.sources import Sources  # noqa: E402
+from tuneplan.planner.trace import JobTrace, trace_job  # noqa: E402
+from tuneplan.runs.reading import read_complete, read_records  # noqa: E402
+from tuneplan.runs.rows import MeasuredRun, MemoryKind, measured_run  # noqa: E402
+from tuneplan.runs.skips import Skip  # noqa: E402
+from tuneplan.runs.to_job import to_job  # noqa: E402
+from tuneplan.spec.stated import StatedJob  # noqa: E402
+from tuneplan.tracing.environment import interpreter  # noqa: E402
+from tuneplan.tracing.replay import replay  # noqa: E402
+
+# What a row's notes call the figures of one step, to ours.
+PHASES = {
+    "after_load_allocated_mib": "after load",
+    "peak_forward_mib": "forward",
+    "peak_backward_mib": "backward",
+    "peak_optimizer_mib": "optimizer step",
+    "peak_reserved_mib": "reserved",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A run that is to be traced: rows of one run (one for each kind of memory) stand together."""
+
+    rows: tuple[MeasuredRun, ...]
+    job: StatedJob
+    python: str | None
+
+    @property
+    def key(self) -> str:
+        """What its result is kept under."""
+        return self.rows[0].id
+
+    @property
+    def digest(self) -> str:
+        """Changes where the job is read differently, or other libraries trace it."""
+        return hashlib.sha256(f"{self.job!r}{self.python}".encode()).hexdigest()[:16]
+
+
+def main() -> None:
+    """Trace what is missing, then write the page."""
+    options = _options()
+    runs, skipped = read_runs(options)
+    known: dict[str, Any] = {}
+    if options.results.exists():
+        known = json.loads(options.results.read_text())
+    for number, run in enumerate(runs, 1):
+        found = known.get(run.key)
+        again = options.again and (options.again == "all" or run.key.startswith(options.again))
+        if found is None or found["digest"] != run.digest or again:
+            found = {"digest": run.digest, **traced(run)}
+            known[run.key] = found
+            options.results.write_text(json.dumps(known, indent=1))
+        print(f"{number:4d}/{len(runs)} {line(run, found)}", flush=True)
+    shown = [(run, known[run.key]) for run in runs]
+    text = page(shown, skipped)
+    print(text.split("<!-- tables -->")[1])
+    if options.page:
+        options.page.write_text(text)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("runs", type=Path)
+    parser.add_argument("--complete", type=Path)
+    parser.add_argument("--environments", type=Path)
+    parser.add_argument("--results", type=Path, required=True)
+    parser.add_argument("--sources", default="", help="comma-separated; all where none is given")
+    parser.add_argument("--only", default="", help="ids that begin with one of these")
+    parser.add_argument("--again", default="", help="trace again: ids that begin so, or 'all'")
+    parser.add_argument("--page", type=Path)
+    return parser.parse_args()
+
+
+def read_runs(options: argparse.Namespace) -> tuple[list[Run], dict[str, list[str]]]:
+    """The runs to trace, and ids of the complete rows that are no jobs, by reason."""
+    listed = None if options.complete is None else read_complete(options.complete)
+    sources = [name for name in options.sources.split(",") if name]
+    only = tuple(name for name in options.only.split(",") if name)
+    homes = environments(options.environments)
+    groups: dict[str, list[tuple[MeasuredRun, StatedJob]]] = {}
+    skipped: dict[str, list[str]] = {}
+    for record in read_records(options.runs):
+        name = record.cells.get("id", "")
+        source = listed[name].source if listed and name in listed else ""
+        run = measured_run(record, source=source)
+        if listed is not None and (name not in listed or not listed[name].memory):
+            continue
+        if (sources and run.source not in sources) or (only and not name.startswith(only)):
+            continue
+        if run.measured.peak_memory_bytes is None:
+            continue
+        job = to_job(run)
+        if isinstance(job, Skip):
+            skipped.setdefault(str(job.message), []).append(name)
+            continue
+        # The same job in the same measurement: rows that differ in their last letter alone.
+        groups.setdefault(f"{name.rstrip('anr')}", []).append((run, job))
+    runs = [
+        Run(
+            rows=tuple(run for run, _ in rows),
+            job=rows[0][1],
+            python=homes.python_of(rows[0][0]) if homes else None,
+        )
+        for rows in groups.values()
+    ]
+    return runs, skipped
+
+
+@dataclass(frozen=True, slots=True)
+class Environments:
+    """Folders of environments by the versions of transformers and PEFT in them."""
+
+    known: Mapping[tuple[str, str], str]
+
+    def python_of(self, run: MeasuredRun) -> str | None:
+        """The environment with the versions of a row; PEFT's patch level may differ."""
+        wanted = run.software.get("transformers")
+        if wanted is None:
+            return None
+        peft = run.software.get("peft", "")
+        near = [
+            (key[1] != peft, _minor(key[1]) != _minor(peft), path)
+            for key, path in self.known.items()
+            if key[0] == wanted
+        ]
+        return min(near)[2] if near else None
+
+
+def _minor(version: str) -> tuple[str, ...]:
+    return tuple(version.split(".")[:2])
+
+
+def environments(folder: Path | None) -> Environments | None:
+    """What lies under a folder."""
+    if folder is None:
+        return None
+    known = {}
+    for inner in sorted(folder.iterdir()):
+        if (inner / "bin" / "python").exists():
+            versions = interpreter(str(inner)).versions
+            known[versions["transformers"], versions["peft"]] = str(inner)
+    return Environments(known)
+
+
+def traced(run: Run) -> dict[str, Any]:
+    """Figures of a trace, or why there are none."""
+    started = time.perf_counter()
+    sources = Sources(today=datetime.now(tz=UTC).date())
+    try:
+        found = trace_job(run.job, sources, python=run.python)
+    except TuneplanError as error:
+        mistakes = getattr(error, "mistakes", ())
+        said = str(mistakes[0].message) if mistakes else str(error)
+        return {"refused": said, "seconds": time.perf_counter() - started}
+    return {**figures(found), "seconds": time.perf_counter() - started}
+
+
+def figures(found: JobTrace) -> dict[str, Any]:
+    """What the allocator would have said: in all, and in the first of both steps."""
+    played = found.memory.played
+    recording = played.recording
+    marks = recording.marks
+    second = next(at for at, phase, step in marks if step == 1 and phase == "forward")
+    most: dict[str, int] = {}
+    after_load = reserved = 0
+    begin = next(at for at, phase, _ in marks if phase == "forward")
+
+    def watch(at: int, allocator: CachingAllocator) -> None:
+        nonlocal after_load, reserved
+        if at < begin:
+            after_load = allocator.allocated_bytes
+        if at >= second:
+            return
+        phase = next(name for start, name, _ in reversed(marks) if start <= at) if at >= begin \
+            else "load"
+        most[phase] = max(most.get(phase, 0), allocator.allocated_bytes)
+        reserved = allocator.peak_reserved_bytes
+
+    usual = replay(played, watch=watch)
+    forward = max(most.get("forward", 0), most.get("loss", 0))
+    answer = found.memory.answer
+    return {
+        "allocated": usual.peak_allocated_bytes,
+        "reserved": usual.peak_reserved_bytes,
+        "reserved_worst": max(
+            usual.peak_reserved_bytes,
+            found.memory.worst.peak_reserved_bytes if found.memory.worst else 0,
+        ),
+        "expandable": found.memory.expanding.peak_reserved_bytes,
+        "formula": answer.ranges.peak_bytes.likely and _formula(found),
+        "first": {
+            "after load": after_load,
+            "forward": forward,
+            "backward": most.get("backward", 0),
+            "optimizer step": most.get("optimizer_step", 0),
+            "reserved": reserved,
+            "allocated": max(most.values()),
+        },
+        "phase": str(answer.phase),
+        "length": found.request.length,
+        "sequences": found.request.sequences,
+        "notes": dict(recording.notes),
+        "stand_ins": dict(recording.stand_ins),
+        "versions": dict(found.traced.versions),
+        "host_bytes": found.traced.host_peak_bytes,
+        "trace_s": found.traced.trace_s,
+    }
+
+
+def _formula(found: JobTrace) -> float:
+    return found.formula.ranges.peak_bytes.likely
+
+
+def errors(run: Run, found: Mapping[str, Any]) -> dict[str, float]:
+    """Signed errors of a traced run, by what was measured.
+
+    A program that makes one step alone is held against the first of the traced two.
+    """
+    if "refused" in found:
+        return {}
+    one_step = "single step" in run.rows[0].framework
+    ours = found["first"] if one_step else found
+    result = {}
+    for row in run.rows:
+        measured, kind = row.measured.peak_memory_bytes, row.measured.memory_kind
+        if measured and kind in (MemoryKind.ALLOCATED, MemoryKind.RESERVED):
+            result[kind.value] = ours[kind.value] / measured - 1
+    for word, name in PHASES.items():
+        measured = _noted(run.rows[0].extra.get("notes", ""), word)
+        if measured and name in found["first"] and name not in result:
+            result[name] = found["first"][name] / (measured * 2**20) - 1
+    return result
+
+
+def _noted(text: str, word: str) -> float | None:
+    """A figure of the JSON object at the end of a row's notes."""
+    begin = text.find("{")
+    if begin < 0:
+        return None
+    try:
+        value = json.loads(text[begin:]).get(word)
+    except ValueError:
+        return None
+    return float(value) if isinstance(value, int | float) else None
+
+
+def line(run: Run, found: Mapping[str, Any]) -> str:
+    """One run on one line."""
+    row = run.rows[0]
+    head = f"{run.key:14s} {row.model.split('/')[-1]:24.24s} {row.method:6s}"
+    if "refused" in found:
+        return f"{head} refused: {found['refused'][:160]}"
+    text = " ".join(f"{name} {100 * value:+.2f}" for name, value in errors(run, found).items())
+    return f"{head} {found['allocated'] / 2**30:6.2f} GiB  {text}  {found['seconds']:.0f}s"
+
+
+def group_of(run: Run) -> str:
+    """The rows of the table: source, method, kernels, cards."""
+    row = run.rows[0]
+    kernels = row.words["kernels"] or "none"
+    fused = row.words["fused_ce"]
+    parts = [row.source, row.method]
+    if row.words["quantization"]:
+        parts.append(row.words["quantization"])
+    if kernels != "none":
+        parts.append(kernels)
+    elif fused not in ("", "no"):
+        parts.append(fused)
+    cards = row.accelerators
+    parts.append("1 card" if cards == 1 else f"{cards} cards")
+    return ", ".join(parts)
+
+
+HEAD = """<!-- Made by tools/trace_against_runs.py. -->
+
+# Traces against measured runs
+
+`tuneplan trace` against the memory that published runs measured. Made on {day} by
+
+    python tools/trace_against_runs.py RUNS.csv --complete COMPLETE.csv --environments FOLDER \\
+        --results RESULTS.json --page docs/internals/trace_accuracy.md
+
+Nothing is fitted to these runs, but they are **no held-out test**: where a trace and a run
+disagreed, code was read until the reason was found. PyTorch is {torch}; transformers and PEFT are
+those that ran, where the row names them and the table says so. Errors are of the trace, in
+percent of what was measured. `P90` and `worst` are of the absolute error, `bias` is the median
+with its sign.
+
+<!-- tables -->
+"""
+
+
+def page(shown: Sequence[tuple[Run, Mapping[str, Any]]], skipped: Mapping[str, list[str]]) -> str:
+    """The whole page as Markdown."""
+    versions = {found["versions"]["torch"] for _, found in shown if "versions" in found}
+    day = datetime.now(tz=UTC).date().isoformat()
+    parts = [HEAD.format(day=day, torch=", ".join(sorted(versions)))]
+    parts += list(_table("Allocated peak, by source", shown, "allocated", lambda run: run.rows[0].source))
+    parts += list(_table("Allocated peak, by group", shown, "allocated", group_of))
+    for name in ("after load", "forward", "backward", "optimizer step", "reserved"):
+        parts += list(_table(f"{name.capitalize()}", shown, name, group_of))
+    parts += list(_refusals(shown, skipped))
+    parts += list(_farthest(shown))
+    return "\n".join(parts) + "\n"
+
+
+def _table(
+    title: str, shown: Iterable[tuple[Run, Mapping[str, Any]]], name: str, grouped: Any
+) -> Iterator[str]:
+    values: dict[str, list[float]] = {}
+    counts: dict[str, int] = {}
+    ran: dict[str, set[str]] = {}
+    for run, found in shown:
+        group = grouped(run)
+        counts[group] = counts.get(group, 0) + 1
+        error = errors(run, found).get(name)
+        if error is not None:
+            values.setdefault(group, []).append(100 * error)
+            versions = found["versions"]
+            ran.setdefault(group, set()).add(
+                f"{versions.get('transformers')} / {versions.get('peft')}"
+            )
+    if not values:
+        return
+    yield f"\n## {title}\n"
+    yield "| runs of | traced | of | median | P90 | worst | bias | transformers / PEFT |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for group in sorted(values):
+        found_errors = values[group]
+        absolute = sorted(map(abs, found_errors))
+        ninth = absolute[math.ceil(0.9 * len(absolute)) - 1]
+        worst = max(found_errors, key=abs)
+        yield (
+            f"| {group} | {len(absolute)} | {counts[group]} | {statistics.median(absolute):.2f} "
+            f"| {ninth:.2f} | {worst:+.2f} | {statistics.median(found_errors):+.2f} "
+            f"| {', '.join(sorted(ran[group]))} |"
+        )
+
+
+def _refusals(
+    shown: Iterable[tuple[Run, Mapping[str, Any]]], skipped: Mapping[str, list[str]]
+) -> Iterator[str]:
+    reasons = {reason: list(names) for reason, names in skipped.items()}
+    for run, found in shown:
+        if "refused" in found:
+            reasons.setdefault(found["refused"], []).append(run.key)
+    if not reasons:
+        return
+    yield "\n## Not traced\n\n| runs | reason | for example |\n|---|---|---|"
+    for reason, names in sorted(reasons.items(), key=lambda pair: -len(pair[1])):
+        yield f"| {len(names)} | {reason.replace('|', '/')} | {', '.join(names[:3])} |"
+
+
+def _farthest(shown: Iterable[tuple[Run, Mapping[str, Any]]]) -> Iterator[str]:
+    found_errors = [
+        (abs(value), run, name, value)
+        for run, found in shown
+        for name, value in errors(run, found).items()
+        if name in ("allocated", "reserved")
+    ]
+    found_errors.sort(key=lambda item: -item[0])
+    yield "\n## Farthest off\n\n| run | model | figure | error |\n|---|---|---|---|"
+    for _, run, name, value in found_errors[:25]:
+        yield f"| {run.key} | {run.rows[0].model} | {name} | {100 * value:+.2f} |"
+
+
+if __name__ == "__main__":
+    main()
