@@ -1,6 +1,6 @@
-"""Trace measured runs with the libraries that ran, and write how far off the traces are.
+r"""Trace measured runs with the libraries that ran, and write how far off the traces are.
 
-    python tools/trace_against_runs.py RUNS.csv --complete COMPLETE.csv \\
+    python tools/trace_against_runs.py RUNS.csv --complete COMPLETE.csv \
         --environments FOLDER --results RESULTS.json [--sources fitck,fms] [--page PAGE.md]
 
 Runs have the columns of ``docs/reference/runs.md``; they are not part of the repository. A run
@@ -47,7 +47,6 @@ PHASES = {
     "peak_forward_mib": "forward",
     "peak_backward_mib": "backward",
     "peak_optimizer_mib": "optimizer step",
-    "peak_reserved_mib": "reserved",
 }
 
 
@@ -194,24 +193,23 @@ def figures(found: JobTrace) -> dict[str, Any]:
     played = found.memory.played
     recording = played.recording
     marks = recording.marks
-    second = next(at for at, phase, step in marks if step == 1 and phase == "forward")
-    most: dict[str, int] = {}
-    after_load = reserved = 0
-    begin = next(at for at, phase, _ in marks if phase == "forward")
+    begin, second = (
+        next(at for at, phase, of in marks if of == step and phase == "forward") for step in (0, 1)
+    )
+    most: tuple[dict[str, int], dict[str, int]] = ({}, {})
+    after_load = 0
 
     def watch(at: int, allocator: CachingAllocator) -> None:
-        nonlocal after_load, reserved
+        nonlocal after_load
         if at < begin:
             after_load = allocator.allocated_bytes
-        if at >= second:
             return
-        phase = next(name for start, name, _ in reversed(marks) if start <= at) if at >= begin \
-            else "load"
-        most[phase] = max(most.get(phase, 0), allocator.allocated_bytes)
-        reserved = allocator.peak_reserved_bytes
+        phase = next(name for start, name, _ in reversed(marks) if start <= at)
+        seen = most[at >= second]
+        phase = "forward" if phase == "loss" else phase
+        seen[phase] = max(seen.get(phase, 0), allocator.allocated_bytes)
 
     usual = replay(played, watch=watch)
-    forward = max(most.get("forward", 0), most.get("loss", 0))
     answer = found.memory.answer
     return {
         "allocated": usual.peak_allocated_bytes,
@@ -221,15 +219,10 @@ def figures(found: JobTrace) -> dict[str, Any]:
             found.memory.worst.peak_reserved_bytes if found.memory.worst else 0,
         ),
         "expandable": found.memory.expanding.peak_reserved_bytes,
-        "formula": answer.ranges.peak_bytes.likely and _formula(found),
-        "first": {
-            "after load": after_load,
-            "forward": forward,
-            "backward": most.get("backward", 0),
-            "optimizer step": most.get("optimizer_step", 0),
-            "reserved": reserved,
-            "allocated": max(most.values()),
-        },
+        "formula": found.formula.ranges.peak_bytes.likely,
+        "after load": after_load,
+        "first": _phases(most[0]),
+        "second": _phases(most[1]),
         "phase": str(answer.phase),
         "length": found.request.length,
         "sequences": found.request.sequences,
@@ -241,28 +234,27 @@ def figures(found: JobTrace) -> dict[str, Any]:
     }
 
 
-def _formula(found: JobTrace) -> float:
-    return found.formula.ranges.peak_bytes.likely
+def _phases(most: Mapping[str, int]) -> dict[str, int]:
+    return {name.replace("_", " "): size for name, size in most.items()}
 
 
 def errors(run: Run, found: Mapping[str, Any]) -> dict[str, float]:
     """Signed errors of a traced run, by what was measured.
 
-    A program that makes one step alone is held against the first of the traced two.
+    Phases are those of the second step: the states of the optimizer are there from its beginning.
     """
     if "refused" in found:
         return {}
-    one_step = "single step" in run.rows[0].framework
-    ours = found["first"] if one_step else found
     result = {}
     for row in run.rows:
         measured, kind = row.measured.peak_memory_bytes, row.measured.memory_kind
         if measured and kind in (MemoryKind.ALLOCATED, MemoryKind.RESERVED):
-            result[kind.value] = ours[kind.value] / measured - 1
+            result[kind.value] = found[kind.value] / measured - 1
+    phases = {**found["second"], "after load": found["after load"]}
     for word, name in PHASES.items():
         measured = _noted(run.rows[0].extra.get("notes", ""), word)
-        if measured and name in found["first"] and name not in result:
-            result[name] = found["first"][name] / (measured * 2**20) - 1
+        if measured and name in phases:
+            result[name] = phases[name] / (measured * 2**20) - 1
     return result
 
 
@@ -329,7 +321,9 @@ def page(shown: Sequence[tuple[Run, Mapping[str, Any]]], skipped: Mapping[str, l
     versions = {found["versions"]["torch"] for _, found in shown if "versions" in found}
     day = datetime.now(tz=UTC).date().isoformat()
     parts = [HEAD.format(day=day, torch=", ".join(sorted(versions)))]
-    parts += list(_table("Allocated peak, by source", shown, "allocated", lambda run: run.rows[0].source))
+    parts += list(
+        _table("Allocated peak, by source", shown, "allocated", lambda run: run.rows[0].source)
+    )
     parts += list(_table("Allocated peak, by group", shown, "allocated", group_of))
     for name in ("after load", "forward", "backward", "optimizer step", "reserved"):
         parts += list(_table(f"{name.capitalize()}", shown, name, group_of))

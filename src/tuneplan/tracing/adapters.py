@@ -66,6 +66,8 @@ def _lora(model: torch.nn.Module, architecture: ModelArchitecture, recipe: Train
     adapter = recipe.adapter
     assert adapter is not None  # noqa: S101 - the caller asks
     stacked = _stacked_targets(architecture, adapter)
+    # Before PEFT 0.17 no parameter could be adapted by its name alone, and the word was unknown.
+    newer = {"target_parameters": list(stacked)} if stacked else {}
     return LoraConfig(
         r=adapter.r,
         lora_alpha=int(adapter.lora_alpha),
@@ -73,13 +75,13 @@ def _lora(model: torch.nn.Module, architecture: ModelArchitecture, recipe: Train
         use_rslora=adapter.use_rslora,
         use_dora=adapter.use_dora,
         target_modules=_targets(model, architecture, recipe),
-        target_parameters=list(stacked) or None,
         rank_pattern={_ending(name): adapter.r * factor for name, factor in stacked.items()},
         alpha_pattern={
             _ending(name): int(adapter.lora_alpha) * factor for name, factor in stacked.items()
         },
         modules_to_save=list(adapter.modules_to_save) or None,
         task_type="SEQ_CLS" if recipe.objective is Objective.RM else "CAUSAL_LM",
+        **newer,
     )
 
 

@@ -14,10 +14,16 @@ class AttentionRules:
     Flash takes half precision, no mask, one head size up to 256 and compute capability 8 or more;
     the memory-efficient kernel takes masks and fp32 but no grouped keys; what neither takes is
     math (``aten/native/transformers/cuda/sdp_utils.cpp``, torch 2.13).
+
+    Args:
+        flash: The card has the flash kernel.
+        expands: The program repeats grouped keys and values before the kernel, whatever it takes
+            (a shim around the model's code, or a model of the program's own).
     """
 
-    def __init__(self, *, flash: bool = True) -> None:
+    def __init__(self, *, flash: bool = True, expands: bool = False) -> None:
         self.flash = flash
+        self.expands = expands
         self.chosen: dict[str, int] = {}
 
     def kernel(self, query: Any, key: Any, value: Any, mask: Any, *, grouped: bool) -> str:
@@ -47,6 +53,9 @@ class AttentionRules:
         import torch
 
         query, key, value = _cast(query, key, value)
+        groups = query.shape[-3] // key.shape[-3]
+        if self.expands and groups > 1:
+            key, value = (one.repeat_interleave(groups, dim=-3) for one in (key, value))
         name = self.kernel(query, key, value, attn_mask, grouped=enable_gqa)
         self.chosen[name] = self.chosen.get(name, 0) + 1
         aten = torch.ops.aten
@@ -62,7 +71,7 @@ class AttentionRules:
                 enable_gqa=enable_gqa,
             )[0]
         if name == "flash":
-            return _flash(query, key, value, dropout_p, scale, is_causal=is_causal)
+            return flash(query, key, value, dropout_p, scale, is_causal=is_causal)
         return _efficient(query, key, value, attn_mask, dropout_p, scale, is_causal=is_causal)
 
 
@@ -77,7 +86,8 @@ def _cast(*tensors: Any) -> tuple[Any, ...]:
     return tuple(tensor.to(dtype) for tensor in tensors)
 
 
-def _flash(query: Any, key: Any, value: Any, dropout: float, scale: Any, *, is_causal: bool) -> Any:
+def flash(query: Any, key: Any, value: Any, dropout: float, scale: Any, *, is_causal: bool) -> Any:
+    """PyTorch's flash kernel over ``[batch, heads, length, width]``."""
     import torch
 
     width = query.shape[-1]

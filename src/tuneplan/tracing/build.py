@@ -21,6 +21,7 @@ from tuneplan.spec.recipe import (
 from tuneplan.tracing.adapters import adapt, torch_dtype
 from tuneplan.tracing.checkpointing import enable_checkpointing
 from tuneplan.tracing.device import fake_device
+from tuneplan.tracing.flash import SOURCE as FLASH_SOURCE
 from tuneplan.tracing.gptq import GPTQ_SOURCE, GptqLinear
 from tuneplan.tracing.kbit import (
     EIGHT_BIT_SOURCE,
@@ -29,12 +30,13 @@ from tuneplan.tracing.kbit import (
     Linear8bitLt,
     QuantizedLinear,
 )
+from tuneplan.tracing.older import dtype_word, without_initialization
 from tuneplan.tracing.recorder import Recorder
 
 _IMPLEMENTATIONS = {
     AttentionKernel.EAGER: "eager",
     AttentionKernel.FLASH_2: "flash_attention_2",
-    AttentionKernel.FLASH_3: "flash_attention_3",
+    AttentionKernel.FLASH_3: "flash_attention_2",  # keeps the same tensors
 }
 
 
@@ -66,18 +68,16 @@ def build_config(architecture: ModelArchitecture) -> Any:
 
 def build_model(architecture: ModelArchitecture, recipe: TrainingRecipe) -> torch.nn.Module:
     """The model's real modules, on the host, without initialisation."""
-    from transformers.initialization import no_init_weights
-
     config = build_config(architecture)
     config.use_cache = recipe.keeps_key_values
     if recipe.unties_head:
         config.tie_word_embeddings = False
     trained = recipe.method is Method.FULL
     dtype = torch_dtype(recipe.trainable_dtype if trained else recipe.frozen_dtype)
-    with no_init_weights():
+    with without_initialization():
         model = _auto_class(architecture, recipe, config).from_config(
             config,
-            dtype=dtype,
+            **{dtype_word(): dtype},
             attn_implementation=_IMPLEMENTATIONS.get(recipe.attention, "sdpa"),
         )
     model.tie_weights()
@@ -87,19 +87,17 @@ def build_model(architecture: ModelArchitecture, recipe: TrainingRecipe) -> torc
 
 def _auto_class(architecture: ModelArchitecture, recipe: TrainingRecipe, config: Any) -> Any:
     """Which head the model has: one number a sequence for reward models, else the vocabulary."""
-    from transformers import (
-        AutoModelForCausalLM,
-        AutoModelForImageTextToText,
-        AutoModelForSequenceClassification,
-    )
+    from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
     if recipe.objective is Objective.RM:
         config.num_labels = 1
         config.get_text_config().pad_token_id = 0
         return AutoModelForSequenceClassification
-    images = AutoModelForImageTextToText._model_mapping  # noqa: SLF001
-    if architecture.vision is not None and type(config) in images:
-        return AutoModelForImageTextToText
+    if architecture.vision is not None:
+        from transformers import AutoModelForImageTextToText
+
+        if type(config) in AutoModelForImageTextToText._model_mapping:  # noqa: SLF001
+            return AutoModelForImageTextToText
     return AutoModelForCausalLM
 
 
@@ -138,6 +136,8 @@ def load_model(
     stand_ins = recorder.recording.stand_ins
     if recipe.kernels.model_code != "transformers":
         stand_ins["model code"] = f"transformers' in place of {recipe.kernels.model_code}'s"
+    if recipe.attention in (AttentionKernel.FLASH_2, AttentionKernel.FLASH_3):
+        stand_ins["flash attention"] = FLASH_SOURCE
     if recipe.quantization is not None:
         kind, source = _quantized_linear(recipe.quantization)
         stand_ins["quantized linears"] = source

@@ -7,6 +7,7 @@ function, as the libraries that bring them do.
 from __future__ import annotations
 
 import math
+import sys
 import types
 from collections.abc import Callable
 from typing import Any, Final
@@ -68,7 +69,17 @@ def _install_fused(causal: Any, loss: Loss) -> None:
             labels = shifted(labels)
         return _fused_sum(logits, labels)
 
-    causal.loss_function = fused
+    if hasattr(type(causal), "loss_function"):
+        causal.loss_function = fused
+    else:  # before transformers 4.46 the forward names PyTorch's, and casts and shifts itself
+        sys.modules[type(causal).__module__].CrossEntropyLoss = _FusedLoss  # type: ignore[attr-defined]
+
+
+class _FusedLoss:
+    """In place of ``torch.nn.CrossEntropyLoss`` in a model's code."""
+
+    def __call__(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return _fused_sum(logits, labels)
 
 
 def _fused_sum(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

@@ -23,18 +23,20 @@ from tuneplan.tracing.vision import ImageSize, lists_of_tensors
 @cache
 def prepare_process() -> None:
     """Patch the libraries of this process: attention, autocast, masks, bitsandbytes."""
+    from tuneplan.tracing.flash import install_flash_attention
     from tuneplan.tracing.kbit import install_bitsandbytes
+    from tuneplan.tracing.older import leave_masks_alone
 
     install_bitsandbytes()
-    import peft  # noqa: F401 - imported now, while the stand-in is in place
-    import transformers.masking_utils as masking
+    install_flash_attention()
+    import peft  # noqa: F401 - imported now, while the stand-ins are in place
 
     from tuneplan.tracing.autocast import install_autocast
 
     fake_device()
     if device_type() != CPU:
         install_autocast()
-    masking.find_packed_sequence_indices = lambda position_ids: None  # noqa: ARG005
+    leave_masks_alone()
 
 
 def _know_the_card(compute_capability: float) -> None:
@@ -94,7 +96,10 @@ def record(
     from tuneplan.tracing.steps import run_steps
 
     started = time.perf_counter()
-    rules = AttentionRules(flash=compute_capability is None or compute_capability >= 8)
+    rules = AttentionRules(
+        flash=compute_capability is None or compute_capability >= 8,
+        expands=recipe.expand_key_value,
+    )
     if device_type() != CPU:
         torch.nn.functional.scaled_dot_product_attention = rules
     values = values_of(architecture, spread)

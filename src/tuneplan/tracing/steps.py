@@ -136,6 +136,9 @@ class _Loop:
         return batch
 
     def _micro_batch(self, number: int, sequences: int, length: int) -> None:
+        if self.recipe.outputs_die_with_step or self.recipe.longest_first:
+            self.outputs.clear()  # held through the step of the optimizer
+            self.loss = None
         self.recorder.start("forward", number)
         self.progress(f"forward {number}")
         loss = self._forward(self._batch(sequences, length))
@@ -146,9 +149,6 @@ class _Loop:
             self.scaler.scale(loss).backward()
         else:
             loss.backward()  # type: ignore[no-untyped-call]
-        if self.recipe.outputs_die_with_step or self.recipe.longest_first:
-            self.outputs.clear()
-            self.loss = None
 
     def _forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         """The loss of a batch; with a name for the outputs where the loop keeps them."""
