@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from tuneplan.estimation.operations import AttentionShape, Number, Operation, Op
 from tuneplan.estimation.pointwise import activation, expand_heads, multiply, norm, rotary
 from tuneplan.estimation.shadow import Tensor
 from tuneplan.spec.architecture import Attention, Weight, WeightKind
-from tuneplan.spec.recipe import AttentionKernel, DType
+from tuneplan.spec.recipe import AttentionKernel, DType, TrainingRecipe
 
 _FP32 = DType.FLOAT32
 
@@ -125,15 +126,54 @@ def attention_core(walk: Walk, qkv: list[Tensor], mixer: Attention) -> Tensor:
     ``qkv`` is emptied, so that what is not kept dies when the kernel is done with it.
     """
     kernel = walk.recipe.attention
-    if walk.recipe.expand_key_value and np.any(qkv[1].elements < qkv[0].elements):
+    share = 1.0 if walk.recipe.expand_key_value else masked_share(walk.recipe, mixer, walk.length)
+    if np.any(share) and np.any(qkv[1].elements < qkv[0].elements):
         v, k = qkv.pop(), qkv.pop()
-        k = expand_heads(walk, k, mixer, mixer.head_dim, "keys")
-        v = expand_heads(walk, v, mixer, mixer.v_head_dim, "values")
+        k = expand_heads(walk, k, mixer, mixer.head_dim, "keys", share)
+        v = expand_heads(walk, v, mixer, mixer.v_head_dim, "values", share)
         qkv += [k, v]
         del k, v
     if kernel.keeps_scores:
         return _eager(walk, qkv, mixer)
     return _fused(walk, qkv, mixer)
+
+
+_BY_SDPA: Final = (
+    AttentionKernel.SDPA_FLASH,
+    AttentionKernel.SDPA_EFFICIENT,
+    AttentionKernel.SDPA_MATH,
+    AttentionKernel.CUDNN,
+)
+
+
+def masked_share(recipe: TrainingRecipe, mixer: Attention, length: Number) -> Number:
+    """1 where PyTorch's attention function is given a mask, 0 where it is told "causal".
+
+    With padding there is always one. Without, a layer whose window is not longer than the rows
+    still needs one, which the flash kernel does not take and before which keys and values are
+    repeated. Source: transformers 4.48-5.24 ``masking_utils.py _ignore_causal_mask_sdpa``,
+    ``integrations/sdpa_attention.py use_gqa_in_sdpa``.
+    """
+    if recipe.attention not in _BY_SDPA:
+        return 0.0
+    if recipe.attention_mask:
+        return 1.0
+    if mixer.window is None:
+        return 0.0
+    return (
+        np.where(np.asarray(length) >= mixer.window, 1.0, 0.0)
+        if np.ndim(length)
+        else float(length >= mixer.window)
+    )
+
+
+def _flash_share(recipe: TrainingRecipe, mixer: Attention, length: Number) -> Number:
+    """1 where a flash kernel runs: PyTorch's takes no mask and one width of heads."""
+    if recipe.attention is AttentionKernel.SDPA_EFFICIENT:
+        return 0.0
+    if recipe.attention is AttentionKernel.SDPA_FLASH and mixer.head_dim != mixer.v_head_dim:
+        return 0.0
+    return 1.0 - masked_share(recipe, mixer, length)
 
 
 def _shape(walk: Walk, mixer: Attention, *, backward: bool) -> AttentionShape:
@@ -198,8 +238,11 @@ def _fused(walk: Walk, qkv: list[Tensor], mixer: Attention) -> Tensor:
     """
     recipe, tape = walk.recipe, walk.tape
     half = recipe.compute_dtype if recipe.compute_dtype is not _FP32 else qkv[0].dtype
-    by_flash = recipe.attention is not AttentionKernel.SDPA_EFFICIENT
-    if by_flash:
+    flash = _flash_share(recipe, mixer, walk.length)
+    by_flash = bool(np.any(flash))
+    # Autocast lowers the precision of scaled_dot_product_attention's inputs whatever the kernel
+    # (aten/src/ATen/autocast_mode.h AT_FORALL_LOWER_PRECISION_FP).
+    if by_flash or recipe.autocast:
         v, k, q = qkv.pop(), qkv.pop(), qkv.pop()
         qkv += [
             cast(walk, q, half, "queries"),
@@ -210,6 +253,7 @@ def _fused(walk: Walk, qkv: list[Tensor], mixer: Attention) -> Tensor:
     v, k, q = qkv.pop(), qkv.pop(), qkv.pop()
     dtype, sizes = q.dtype, (q.elements, k.elements, v.elements)
     heads = walk.tokens * mixer.num_attention_heads
+    bias = _mask_bias(walk, mixer, dtype)
     if tape.grad:
         tape.saves()
     out = tape.tensor(heads * mixer.v_head_dim, dtype, "attention output")
@@ -221,7 +265,8 @@ def _fused(walk: Walk, qkv: list[Tensor], mixer: Attention) -> Tensor:
         and not recipe.expand_key_value
         and (mixer.num_key_value_heads < mixer.num_attention_heads)
     )
-    accumulates = by_flash or (dtype is not _FP32 and mixer.head_dim > 64)
+    # 1 where the backward has an fp32 accumulator of the query gradient.
+    accumulates = 1.0 if dtype is not _FP32 and mixer.head_dim > 64 else flash
 
     def backward(grad: Tensor) -> tuple[Tensor, ...]:
         results = [
@@ -229,20 +274,31 @@ def _fused(walk: Walk, qkv: list[Tensor], mixer: Attention) -> Tensor:
             for size, name in zip(sizes, ("queries", "keys", "values"), strict=True)
         ]
         temporaries = [tape.tensor(heads, _FP32, "attention backward row sums")]
-        if accumulates:
-            temporaries.append(tape.tensor(sizes[0], _FP32, "query gradient accumulator"))
+        if np.any(accumulates):
+            elements = sizes[0] * accumulates
+            temporaries.append(tape.tensor(elements, _FP32, "query gradient accumulator"))
         if repeated:
-            temporaries.append(
-                tape.tensor(heads * mixer.head_dim, dtype, "key gradient per query head")
-            )
-            temporaries.append(
-                tape.tensor(heads * mixer.v_head_dim, dtype, "value gradient per query head")
-            )
+            keys, values = heads * mixer.head_dim * flash, heads * mixer.v_head_dim * flash
+            temporaries.append(tape.tensor(keys, dtype, "key gradient per query head"))
+            temporaries.append(tape.tensor(values, dtype, "value gradient per query head"))
         _record(walk, mixer, backward=True, bytes_moved=2 * traffic)
         del temporaries, grad
         return tuple(results)
 
-    return tape.link(out, (q, k, v), (q, k, v, out, sums), backward)
+    return tape.link(out, (q, k, v), (q, k, v, out, sums, *bias), backward)
+
+
+def _mask_bias(walk: Walk, mixer: Attention, dtype: DType) -> list[Tensor]:
+    """The mask as numbers, which every layer makes anew and keeps.
+
+    Source: ``aten/src/ATen/native/transformers/attention.cpp convert_boolean_attn_mask``;
+    transformers makes boolean masks (``masking_utils.py sdpa_mask``, 4.53 and later).
+    """
+    share = masked_share(walk.recipe, mixer, walk.length)
+    if not np.any(share):
+        return []
+    elements = share * walk.sequences * walk.length * walk.length
+    return [walk.tape.tensor(elements, dtype, "attention mask as numbers")]
 
 
 def _scores(

@@ -47,6 +47,7 @@ _FORMULAS: Final[Mapping[str, tuple[str, str]]] = {
     "cublas_workspace": ("2 threads x workspace", "PyTorch CUDABlas.cpp"),
     "reference_model": ("parameters x bytes each / shards", "frozen copy of the policy"),
     "attention_mask": ("sequences x length^2 x bytes each", "transformers masking_utils.py"),
+    "mask_buffer": ("positions^2 bytes", "transformers modeling_gpt_bigcode.py"),
     "token_ids": ("3 x 8 x tokens", "input_ids, attention_mask, labels as int64"),
     "embeddings": (
         "tokens x hidden size x bytes",

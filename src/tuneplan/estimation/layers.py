@@ -12,6 +12,7 @@ import numpy as np
 
 from tuneplan.estimation.attention import attention
 from tuneplan.estimation.feedforward import experts, feed_forward, recurrence
+from tuneplan.estimation.linears import drop_out
 from tuneplan.estimation.modules import Walk, add, scale, share
 from tuneplan.estimation.operations import Number, Operation, OperationKind, Stage
 from tuneplan.estimation.pointwise import norm
@@ -74,6 +75,8 @@ def run_layer(walk: Walk, x: Tensor, layer: Layer) -> Tensor:
         hidden = _block(walk, hidden, block)
         if after is not None:
             hidden = norm(walk, hidden, after)
+        if layer.dropout:
+            hidden = drop_out(walk, hidden, "block output")
         if layer.residual_scale:
             hidden = scale(walk, hidden, "block output")
         x = _residual(walk, x, hidden)
@@ -114,8 +117,12 @@ def _parallel_layer(walk: Walk, x: Tensor, layer: Layer) -> Tensor:
     second = norm(walk, x, layer.norms[1]) if len(layer.norms) > 1 else share(first)
     mixed = _block(walk, first, layer.mixer)
     del first
+    if layer.dropout:
+        mixed = drop_out(walk, mixed, "attention output")
     fed = _block(walk, second, layer.feed_forward)
     del second
+    if layer.dropout:
+        fed = drop_out(walk, fed, "feed-forward output")
     both = add(walk, mixed, fed, "attention and feed-forward")
     del mixed, fed
     return _residual(walk, x, both)

@@ -12,6 +12,7 @@ from enum import StrEnum
 
 import numpy as np
 
+from tuneplan.estimation.attention import masked_share
 from tuneplan.estimation.layers import LayerProfile
 from tuneplan.estimation.losses import HeadProfile
 from tuneplan.estimation.operations import Number
@@ -24,9 +25,9 @@ from tuneplan.estimation.persistent import (
 from tuneplan.estimation.roles import Place, head_of, role_of
 from tuneplan.estimation.sharding import Gathered, gathered
 from tuneplan.estimation.walking import Walked, walk_model
-from tuneplan.spec.architecture import LayerGroup, ModelArchitecture
+from tuneplan.spec.architecture import Attention, LayerGroup, ModelArchitecture
 from tuneplan.spec.parallelism import Offload, Parallelism, Strategy
-from tuneplan.spec.recipe import Checkpointing, TrainingRecipe
+from tuneplan.spec.recipe import AttentionKernel, Checkpointing, TrainingRecipe
 
 CUBLAS_WORKSPACE_BYTES = 8_519_680  # torch 2.x, compute capability below 9 (CUDABlas workspaces)
 CUBLAS_WORKSPACE_HOPPER_BYTES = 32 * 2**20 + 2**17
@@ -161,15 +162,29 @@ def _base(stack: _Stack, compute_capability: float | None) -> dict[str, Number]:
         )
     if parallelism.strategy is Strategy.DDP:
         base["gradient_buckets"] = held.gradient_bytes
-    if recipe.attention_mask:
-        base["attention_mask"] = (
-            stack.walked.sequences
-            * stack.walked.length
-            * stack.walked.length
-            * recipe.compute_dtype.num_bytes
-        )
+    base["attention_mask"] = mask_bytes(
+        stack.model, recipe, stack.walked.sequences, stack.walked.length
+    )
+    base["mask_buffer"] = float(stack.model.mask_buffer_bytes)
     base["token_ids"] = 3 * 8.0 * stack.tokens
     return _present(base)
+
+
+def mask_bytes(
+    model: ModelArchitecture, recipe: TrainingRecipe, sequences: Number, length: Number
+) -> Number:
+    """The masks that layers share, one for each width of window: the model's forward holds them.
+
+    Boolean for PyTorch's attention function, numbers for eager code, which always has one.
+    Source: transformers 5.24 ``masking_utils.py sdpa_mask``, ``eager_mask``.
+    """
+    mixers = [group.layer.mixer for group in model.groups]
+    kinds = {mixer.window: mixer for mixer in mixers if isinstance(mixer, Attention)}
+    size = sequences * length * length
+    if recipe.attention is AttentionKernel.EAGER:
+        return len(kinds) * size * recipe.compute_dtype.num_bytes
+    masked = [masked_share(recipe, mixer, length) for mixer in kinds.values()]
+    return sum(masked) * size
 
 
 def keeps_embeddings(model: ModelArchitecture, recipe: TrainingRecipe) -> bool:
@@ -414,11 +429,14 @@ def _embedding_gradient(stack: _Stack, backward: _Best, done: Number) -> None:
         return
     dtype = stack.recipe.gradient_dtype or role.dtype
     size = float(weight.num_parameters * dtype.num_bytes)
+    # The head's part of a tied gradient is a view (a transposed product), to which nothing is added
+    # in place: the sum is a third matrix (``input_buffer.cpp can_accumulate_inplace``).
+    tied = head_of(stack.model, stack.recipe) is None and not stack.gathered.root_gradient_bytes
     backward.offer(
         {
             "gradients": done,
             "held_logits": stack.head.held_logits,
-            "embedding_gradient": size + stack.gathered.root_gradient_bytes,
+            "embedding_gradient": size * (2 if tied else 1) + stack.gathered.root_gradient_bytes,
         }
     )
 

@@ -153,7 +153,7 @@ def add(
         grads = []
         for source in kinds:
             if source is grad.dtype:
-                grads.append(Tensor(grad.storage, elements, source))
+                grads.append(Tensor(grad.storage, elements, source, is_view=grad.is_view))
             else:
                 traffic = elements * (grad.dtype.num_bytes + source.num_bytes)
                 tape.elementwise("cast", traffic, casting=traffic)
@@ -222,6 +222,7 @@ def dense(
         result = None
         if wanted:
             result = tape.tensor(rows * in_features, operand, f"gradient of {name} input")
+            result.is_view = True  # tokens x features, seen as batch x length x features
             tape.matmul(name, rows, in_features, out_features, operand, kind=kind)
         if trained:
             tape.matmul(f"{name} weight", out_features, in_features, rows, operand, kind=kind)

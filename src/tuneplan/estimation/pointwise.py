@@ -228,12 +228,13 @@ def rotary(walk: Walk, x: Tensor, name: str, fraction: float = 1.0) -> Tensor:
     return tape.link(out, (x,), (), backward)
 
 
-def expand_heads(walk: Walk, x: Tensor, mixer: Attention, head_dim: int, name: str) -> Tensor:
-    """``repeat_kv``: one copy of keys or values per query head."""
+def expand_heads(
+    walk: Walk, x: Tensor, mixer: Attention, head_dim: int, name: str, share: Number = 1.0
+) -> Tensor:
+    """``repeat_kv``: one copy of keys or values per query head (where ``share`` is 1)."""
     tape, elements, dtype = walk.tape, x.elements, x.dtype
-    out = tape.tensor(
-        walk.tokens * mixer.num_attention_heads * head_dim, dtype, f"{name}, repeated"
-    )
+    repeated = walk.tokens * mixer.num_attention_heads * head_dim
+    out = tape.tensor(share * repeated + (1.0 - share) * elements, dtype, f"{name}, repeated")
     traffic = x.size + out.size
     tape.elementwise("repeat", traffic, strided=strided(dtype, traffic))
 

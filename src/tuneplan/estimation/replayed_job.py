@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tuneplan.estimation.memory import keeps_embeddings, workspace_bytes
+from tuneplan.estimation.memory import keeps_embeddings, mask_bytes, workspace_bytes
 from tuneplan.estimation.recording import Recording
 from tuneplan.estimation.roles import Place, head_of, role_of
 from tuneplan.estimation.tensors import (
@@ -180,8 +180,8 @@ def _micro_batch(walked: Walked, recipe: TrainingRecipe) -> MicroBatch:
     if walked.head.recording is None:
         raise ValueError("the walk was not recorded")
     inputs = [int(tokens * _ID_BYTES)] * 3
-    if recipe.attention_mask:
-        mask = tokens * float(walked.length) * recipe.compute_dtype.num_bytes
+    mask = mask_bytes(walked.model, recipe, float(walked.sequences), float(walked.length))
+    if mask:
         inputs.append(int(mask))
     hidden = tokens * walked.model.hidden_size * walked.recipe.hidden_dtype.num_bytes
     if keeps_embeddings(walked.model, recipe):

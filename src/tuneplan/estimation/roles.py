@@ -117,4 +117,6 @@ def _is_quantized(weight: Weight, recipe: TrainingRecipe, place: Place) -> bool:
         return False
     if weight.kind is WeightKind.EXPERTS:
         return quantization.quantizes_experts
+    if weight.own_class and not quantization.quantizes_subclasses:
+        return False
     return weight.kind is WeightKind.LINEAR

@@ -126,17 +126,28 @@ class Node:
 
 
 class Tensor:
-    """A shadow tensor: ``elements`` of ``dtype`` over a storage, perhaps shared with others."""
+    """A shadow tensor: ``elements`` of ``dtype`` over a storage, perhaps shared with others.
 
-    __slots__ = ("dtype", "elements", "node", "storage")
+    ``is_view`` is true where PyTorch keeps another tensor on the same storage behind it: nothing
+    is ever added to such a gradient in place.
+    """
+
+    __slots__ = ("dtype", "elements", "is_view", "node", "storage")
 
     def __init__(
-        self, storage: Storage, elements: Number, dtype: DType, node: Node | None = None
+        self,
+        storage: Storage,
+        elements: Number,
+        dtype: DType,
+        node: Node | None = None,
+        *,
+        is_view: bool = False,
     ) -> None:
         self.storage = storage
         self.elements = elements
         self.dtype = dtype
         self.node = node
+        self.is_view = is_view
 
     @property
     def size(self) -> Number:
@@ -282,13 +293,17 @@ class Tape:
         return result
 
     def _deposit(self, pending: dict[Node, Tensor], target: Node, gradient: Tensor) -> None:
-        """Add to what has arrived, in place when nobody else holds it (``input_buffer.cpp``)."""
+        """Add to what has arrived, in place when nobody else holds it.
+
+        Source: ``torch/csrc/autograd/input_buffer.cpp can_accumulate_inplace`` (use counts of
+        tensor and storage are one; a view's base is a second user of the storage).
+        """
         old = pending.get(target)
         if old is None:
             pending[target] = gradient
             return
         self.elementwise("accumulate", 3 * old.size)
-        if sys.getrefcount(old.storage) > _ALONE:
+        if old.is_view or sys.getrefcount(old.storage) > _ALONE:
             pending[target] = self.tensor(old.elements, old.dtype, "accumulated gradient")
 
     def elementwise(

@@ -112,4 +112,6 @@ def _stored_bytes(weight: Weight, recipe: TrainingRecipe) -> float:
         return full
     if weight.kind is WeightKind.EXPERTS and not quantization.quantizes_experts:
         return full
+    if weight.own_class and not quantization.quantizes_subclasses:
+        return full
     return weight.num_parameters * quantization.bits / 8

@@ -399,6 +399,7 @@ def _quantization(
         quantizes_head=stack.quantizes_head,
         one_kernel=_one_kernel(stack, ledger) if gptq else True,
         quantizes_experts=experts,
+        quantizes_subclasses=stack.quantizes_experts is None or stack.quantizes_experts.value,
         storage_dtype=storage,
     )
 

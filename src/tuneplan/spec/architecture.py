@@ -39,6 +39,7 @@ class Weight:
         layer_norm: Of a norm: whether it subtracts the mean (one with a bias always does).
         buffer: True for what is counted by the hub but never trained (e.g. router bias buffers).
         fp32_scale: A norm that applies its weight in fp32, before casting back (Gemma, OLMo 2).
+        own_class: A linear of a class of its own (``FalconLinear``), not ``nn.Linear`` itself.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Weight:
     layer_norm: bool = False
     buffer: bool = False
     fp32_scale: bool = False
+    own_class: bool = False
 
     @property
     def num_weight_elements(self) -> int:
@@ -234,6 +236,7 @@ class Layer:
         parallel: Whether mixer and feed-forward read the same input (GPT-NeoX, Phi, Falcon).
         extra: Anything else that holds parameters (indexers, hyper-connections, ...).
         residual_scale: Whether a block's output is multiplied before it joins the residual stream.
+        dropout: Whether a block's output is dropped out before it joins the residual stream.
     """
 
     class_name: str
@@ -243,6 +246,7 @@ class Layer:
     parallel: bool = False
     extra: tuple[Weight, ...] = ()
     residual_scale: bool = False
+    dropout: bool = False
 
     def weights(self) -> Iterator[Weight]:
         """Every weight of the layer once."""
@@ -312,6 +316,7 @@ class ModelArchitecture:
         stored_dtype: dtype of the published weights (Hugging Face ``torch_dtype``).
         embedding_scale, logit_scale: Whether embeddings (logits) are multiplied by a number outside
             their module (Gemma's embedding does it inside).
+        mask_buffer_bytes: Of a causal mask over all positions that the model holds (GPT-BigCode).
         hf_config: The configuration fields that build this model with ``transformers``.
         assumed_fields: Names of dimensions that were filled in, not stated (bare sizes).
         source: Where the description comes from.
@@ -331,6 +336,7 @@ class ModelArchitecture:
     embedding_scale: bool = False
     logit_softcap: bool = False
     logit_scale: bool = False
+    mask_buffer_bytes: int = 0
     hf_id: str | None = None
     hf_config: Mapping[str, Any] = field(default_factory=dict, hash=False, compare=False)
     assumed_fields: tuple[str, ...] = ()

@@ -121,6 +121,8 @@ class Quantization:
         one_kernel: Whether one kernel expands a matrix (bitsandbytes; AutoGPTQ's Triton kernel).
             False for AutoGPTQ's PyTorch code, which training runs without Triton: it unpacks in
             five steps, and autograd keeps the expanded matrix.
+        quantizes_subclasses: Whether linears of a class of their own are quantised (transformers 5
+            asks for ``nn.Linear`` itself, ``integrations/bitsandbytes.py``).
         quantizes_experts: Whether routed experts are quantised (not with transformers 5's
             stacked experts).
     """
@@ -134,6 +136,7 @@ class Quantization:
     quantizes_head: bool = False
     one_kernel: bool = True
     quantizes_experts: bool = True
+    quantizes_subclasses: bool = True
     storage_dtype: DType = DType.UINT8
 
 

@@ -5,6 +5,8 @@ Names as in transformers 5.24.0; MPT also as llm-foundry trains it (learned posi
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tuneplan.catalog.architectures.classic import multi_heads
 from tuneplan.catalog.architectures.fields import Fields
 from tuneplan.catalog.architectures.parts import (
@@ -59,6 +61,7 @@ def falcon(fields: Fields) -> ModelArchitecture:
         norms=tuple(norm(name, hidden_size, bias=True) for name in names),
         parallel=parallel,
     )
+    layer = _own_linears(layer)
     vocab_size = fields.count("vocab_size")
     tied = fields.flag("tie_word_embeddings", default=True)
     return ModelArchitecture(
@@ -73,6 +76,21 @@ def falcon(fields: Fields) -> ModelArchitecture:
         outer=(norm("transformer.ln_f", hidden_size, bias=True),),
         head=None if tied else linear("lm_head", vocab_size, hidden_size),
         max_position_embeddings=fields.count("max_position_embeddings", default=2048),
+    )
+
+
+def _own_linears(layer: Layer) -> Layer:
+    """Falcon's linears are of a class of its own, ``FalconLinear``."""
+    mixer, feed_forward = layer.mixer, layer.feed_forward
+    assert mixer is not None  # noqa: S101 - the builder made both
+    assert feed_forward is not None  # noqa: S101
+    return replace(
+        layer,
+        mixer=replace(mixer, weights=tuple(replace(w, own_class=True) for w in mixer.weights)),
+        feed_forward=replace(
+            feed_forward,
+            weights=tuple(replace(w, own_class=True) for w in feed_forward.weights),
+        ),
     )
 
 

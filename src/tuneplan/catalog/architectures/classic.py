@@ -5,6 +5,8 @@ GPT-2, GPT-BigCode, GPT-NeoX, OPT, BLOOM, Phi, StarCoder 2; names as in transfor
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tuneplan.catalog.architectures.fields import Fields
 from tuneplan.catalog.architectures.parts import (
     Heads,
@@ -45,14 +47,19 @@ def gpt2(fields: Fields) -> ModelArchitecture:
 
 
 def gpt_bigcode(fields: Fields) -> ModelArchitecture:
-    """SantaCoder and StarCoder: GPT-2 with one key-value head."""
-    return _gpt2(
+    """SantaCoder and StarCoder: GPT-2 with one key-value head.
+
+    The model holds a boolean causal mask over all positions
+    (``modeling_gpt_bigcode.py GPTBigCodeModel.__init__``, transformers 4.27 to 5.24).
+    """
+    model = _gpt2(
         fields,
         class_name="GPTBigCodeBlock",
         model_type="gpt_bigcode",
         activation="gelu_pytorch_tanh",
         key_value_heads=1 if fields.flag("multi_query", default=True) else None,
     )
+    return replace(model, mask_buffer_bytes=model.max_position_embeddings**2)
 
 
 def _gpt2(
@@ -83,6 +90,7 @@ def _gpt2(
         norms=tuple(norm(name, heads.hidden_size, bias=True) for name in ("ln_1", "ln_2")),
     )
     positions = fields.count("n_positions", "max_position_embeddings", default=1024)
+    layer = replace(layer, dropout=fields.fraction("resid_pdrop", default=0.1) > 0)
     return _decoder(
         fields,
         model_type=model_type,
@@ -153,6 +161,7 @@ def opt(fields: Fields) -> ModelArchitecture:
             norm(name, hidden_size, bias=True)
             for name in ("self_attn_layer_norm", "final_layer_norm")
         ),
+        dropout=fields.fraction("dropout", default=0.1) > 0,
     )
     positions = fields.count("max_position_embeddings", default=2048)
     projected = fields.derived_count("word_embed_proj_dim", otherwise=hidden_size)
@@ -229,6 +238,7 @@ def phi(fields: Fields) -> ModelArchitecture:
         ),
         norms=(norm("input_layernorm", heads.hidden_size, bias=True),),
         parallel=True,
+        dropout=fields.fraction("resid_pdrop", default=0.0) > 0,
     )
     return _decoder(
         fields,
@@ -264,6 +274,7 @@ def starcoder2(fields: Fields) -> ModelArchitecture:
             bias=bias,
         ),
         norms=tuple(norm(name, heads.hidden_size, bias=True) for name in _NORMS),
+        dropout=fields.fraction("residual_dropout", default=0.0) > 0,
     )
     return language_model(
         fields,
