@@ -27,7 +27,7 @@ from tuneplan.estimation.sharding import Gathered, gathered
 from tuneplan.estimation.walking import Walked, walk_model
 from tuneplan.spec.architecture import Attention, LayerGroup, ModelArchitecture
 from tuneplan.spec.parallelism import Offload, Parallelism, Strategy
-from tuneplan.spec.recipe import AttentionKernel, Checkpointing, TrainingRecipe
+from tuneplan.spec.recipe import AttentionKernel, Checkpointing, DType, LossPath, TrainingRecipe
 
 CUBLAS_WORKSPACE_BYTES = 8_519_680  # torch 2.x, compute capability below 9 (CUDABlas workspaces)
 CUBLAS_WORKSPACE_HOPPER_BYTES = 32 * 2**20 + 2**17
@@ -429,16 +429,28 @@ def _embedding_gradient(stack: _Stack, backward: _Best, done: Number) -> None:
         return
     dtype = stack.recipe.gradient_dtype or role.dtype
     size = float(weight.num_parameters * dtype.num_bytes)
-    # The head's part of a tied gradient is a view (a transposed product), to which nothing is added
-    # in place: the sum is a third matrix (``input_buffer.cpp can_accumulate_inplace``).
-    tied = head_of(stack.model, stack.recipe) is None and not stack.gathered.root_gradient_bytes
+    third = size if _sums_tied_gradients(stack, role.dtype) else 0.0
     backward.offer(
         {
             "gradients": done,
             "held_logits": stack.head.held_logits,
-            "embedding_gradient": size * (2 if tied else 1) + stack.gathered.root_gradient_bytes,
+            "embedding_gradient": size + third + stack.gathered.root_gradient_bytes,
         }
     )
+
+
+def _sums_tied_gradients(stack: _Stack, dtype: DType) -> bool:
+    """Whether a tied embedding's two gradients are added into a third matrix.
+
+    The head's is a view (a transposed product), to which nothing is added in place
+    (``torch/csrc/autograd/input_buffer.cpp can_accumulate_inplace``); a sum over chunks or a copy
+    in another dtype is none.
+    """
+    recipe = stack.recipe
+    if head_of(stack.model, recipe) is not None or stack.gathered.root_gradient_bytes:
+        return False
+    whole = recipe.loss.path in (LossPath.FULL, LossPath.FUSED_CROSS_ENTROPY)
+    return whole and not (recipe.autocast and dtype is not recipe.compute_dtype)
 
 
 def _step_temporary(stack: _Stack) -> float:
