@@ -78,8 +78,7 @@ def main() -> None:
         known = json.loads(options.results.read_text())
     for number, run in enumerate(runs, 1):
         found = known.get(run.key)
-        again = options.again and (options.again == "all" or run.key.startswith(options.again))
-        if found is None or found["digest"] != run.digest or again:
+        if found is None or found["digest"] != run.digest or _wanted_again(found, run, options):
             found = {"digest": run.digest, **traced(run)}
             known[run.key] = found
             options.results.write_text(json.dumps(known, indent=1))
@@ -91,6 +90,13 @@ def main() -> None:
         options.page.write_text(text)
 
 
+def _wanted_again(found: Mapping[str, Any], run: Run, options: argparse.Namespace) -> bool:
+    wanted = options.again
+    if wanted == "refused":
+        return "refused" in found
+    return bool(wanted) and (wanted == "all" or run.key.startswith(tuple(wanted.split(","))))
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("runs", type=Path)
@@ -99,7 +105,13 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--results", type=Path, required=True)
     parser.add_argument("--sources", default="", help="comma-separated; all where none is given")
     parser.add_argument("--only", default="", help="ids that begin with one of these")
-    parser.add_argument("--again", default="", help="trace again: ids that begin so, or 'all'")
+    parser.add_argument(
+        "--again", default="", help="trace again: ids that begin so, 'refused' or 'all'"
+    )
+    parser.add_argument(
+        "--sample", type=int, help="at most so many runs of each group, model and transformers"
+    )
+    parser.add_argument("--cards", type=int, help="runs on so many cards alone")
     parser.add_argument("--page", type=Path)
     return parser.parse_args()
 
@@ -135,8 +147,22 @@ def read_runs(options: argparse.Namespace) -> tuple[list[Run], dict[str, list[st
             python=homes.python_of(rows[0][0]) if homes else None,
         )
         for rows in groups.values()
+        if options.cards in (None, rows[0][0].accelerators)
     ]
-    return runs, skipped
+    return _sampled(runs, options.sample), skipped
+
+
+def _sampled(runs: Sequence[Run], most: int | None) -> list[Run]:
+    """The first of each kind, in the order of the file."""
+    seen: dict[tuple[str, ...], int] = {}
+    found = []
+    for run in runs:
+        row = run.rows[0]
+        key = (group_of(run), row.model, row.software.get("transformers", ""))
+        seen[key] = seen.get(key, 0) + 1
+        if most is None or seen[key] <= most:
+            found.append(run)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

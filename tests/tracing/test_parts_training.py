@@ -142,14 +142,17 @@ def test_evaluation_holds_states_and_three_copies_of_its_logits_but_no_gradient(
     assert 0 <= (many - few) - 10 * more * VOCABULARY <= hidden_and_tokens
 
 
-def test_compiled_code_and_fused_adapters_with_dropout_are_refused_by_name():
+def test_compiled_code_and_fused_mlps_with_dropout_are_refused_by_name():
     model = small_llama()
     with pytest.raises(NotSupported, match="compiled code"):
         traced(model, recipe_for(model, kernels=Kernels(compiled=True)))
     recipe = recipe_for(
-        model, method="lora", adapter={"lora_dropout": 0.1}, kernels=Kernels(fused_adapter=True)
+        model,
+        method="lora",
+        adapter={"lora_dropout": 0.1},
+        kernels=Kernels(fused_mlp=True, fused_adapter=True),
     )
-    with pytest.raises(NotSupported, match="without dropout"):
+    with pytest.raises(NotSupported, match="dropout only where no MLP is fused"):
         traced(model, recipe)
 
 

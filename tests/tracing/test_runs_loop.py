@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tracing.small_jobs import LENGTH, SEQUENCES, VOCABULARY, recipe_for, small_llama, traced
-from tuneplan.spec.recipe import AttentionKernel
+from tracing.small_jobs import (
+    HIDDEN,
+    LAYERS,
+    LENGTH,
+    SEQUENCES,
+    TOKENS,
+    VOCABULARY,
+    of_kind,
+    recipe_for,
+    small_llama,
+    traced,
+)
+from tuneplan.spec.recipe import AttentionKernel, Kernels
 from tuneplan.tracing.recording import Recording
 from tuneplan.tracing.result import summarize
 
@@ -50,3 +61,29 @@ def test_flash_attention_keeps_what_pytorchs_flash_kernel_keeps() -> None:
     assert "flash attention" in flash.stand_ins
     assert kernels(flash) == kernels(sdpa)
     assert summarize(flash).allocated_peak_bytes == summarize(sdpa).allocated_peak_bytes
+
+
+def test_fused_adapters_with_dropout_keep_what_each_dropout_left_and_no_mask() -> None:
+    """For queries, keys, values and the output: a half tensor each, in place of PEFT's own."""
+    model = small_llama()
+    adapter = {"lora_dropout": 0.1, "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj"]}
+    how = {"method": "qlora", "adapter": adapter, "autocast": False}
+    plain, fused = (
+        traced(model, recipe_for(model, kernels=kernels, **how))
+        for kernels in (Kernels(), Kernels(fused_adapter=True))
+    )
+    assert fused.notes["fused_adapters"] == 4 * LAYERS
+    for kind in ("trained_weight", "gradient"):
+        assert of_kind(fused, kind, step=1) == of_kind(plain, kind, step=1)
+    begin, end = (
+        next(at for at, name, step in fused.marks if (name, step) == (phase, 1))
+        for phase in ("forward", "loss")
+    )
+    left = [
+        block
+        for block in fused.blocks
+        if begin <= block.born < end <= block.died
+        and block.shape == (TOKENS, HIDDEN)
+        and "dropout" in block.module
+    ]
+    assert len(left) == 4 * LAYERS

@@ -136,6 +136,7 @@ def load_model(
     stand_ins = recorder.recording.stand_ins
     if recipe.kernels.model_code != "transformers":
         stand_ins["model code"] = f"transformers' in place of {recipe.kernels.model_code}'s"
+        _one_kernel_activations(model)
     if recipe.attention in (AttentionKernel.FLASH_2, AttentionKernel.FLASH_3):
         stand_ins["flash attention"] = FLASH_SOURCE
     if recipe.quantization is not None:
@@ -153,6 +154,14 @@ def load_model(
     enable_checkpointing(model, recipe, recorder.recording)
     _name_weights(model, recorder)
     return model
+
+
+def _one_kernel_activations(model: torch.nn.Module) -> None:
+    """PyTorch's GELU, which other programs call, for what transformers writes out in Python."""
+    for module in model.modules():
+        for name, child in list(module.named_children()):
+            if type(child).__name__ in ("NewGELUActivation", "FastGELUActivation"):
+                setattr(module, name, torch.nn.GELU(approximate="tanh"))
 
 
 def _name_weights(model: torch.nn.Module, recorder: Recorder) -> None:

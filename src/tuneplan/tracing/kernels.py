@@ -18,6 +18,8 @@ from tuneplan.language import message
 from tuneplan.spec.architecture import ModelArchitecture
 from tuneplan.spec.recipe import TrainingRecipe
 from tuneplan.tracing.build import decoder_layers
+from tuneplan.tracing.dropped_adapters import SOURCE as DROPPED
+from tuneplan.tracing.dropped_adapters import fuse_dropped_adapters
 from tuneplan.tracing.fused import LIGER, FusedGate, FusedNorm, FusedRope, multiprocessors
 from tuneplan.tracing.fused_adapters import SOURCE, fuse_adapters
 from tuneplan.tracing.recording import Recording
@@ -37,11 +39,12 @@ def refuse_kernels(recipe: TrainingRecipe) -> None:
     if not kernels.fused_adapter or adapter is None:
         return
     eight = recipe.quantization is not None and recipe.quantization.bits == 8
-    if adapter.lora_dropout or adapter.use_dora or eight:
+    if (adapter.lora_dropout and kernels.fused_mlp) or adapter.use_dora or eight:
         raise NotSupported(
             message(
                 "trace_fused_adapter",
-                "fused_adapter: fused adapters are traced without dropout, DoRA and 8-bit weights",
+                "fused_adapter: fused adapters are traced without DoRA and 8-bit weights, and with "
+                "dropout only where no MLP is fused (fms-acceleration)",
             )
         )
 
@@ -63,8 +66,12 @@ def fused_kernels(
     if kernels.fused_mlp:
         _note(recording, "mlps", "swiglu", _fuse_gates(model))
     if kernels.fused_adapter and recipe.adapter is not None:
-        recording.notes["fused_adapters"] = fuse_adapters(model)  # MLPs that are adapted as a whole
-        recording.stand_ins["fused adapters"] = SOURCE
+        if recipe.adapter.lora_dropout:
+            recording.notes["fused_adapters"] = fuse_dropped_adapters(model)
+            recording.stand_ins["fused adapters"] = DROPPED
+        else:  # MLPs that are adapted as a whole
+            recording.notes["fused_adapters"] = fuse_adapters(model)
+            recording.stand_ins["fused adapters"] = SOURCE
     with contextlib.ExitStack() as patched:
         if kernels.fused_rope:
             modules = {type(layer).__module__ for layer in decoder_layers(model, architecture)}

@@ -6,6 +6,7 @@ function, as the libraries that bring them do.
 
 from __future__ import annotations
 
+import inspect
 import math
 import sys
 import types
@@ -69,10 +70,26 @@ def _install_fused(causal: Any, loss: Loss) -> None:
             labels = shifted(labels)
         return _fused_sum(logits, labels)
 
-    if hasattr(type(causal), "loss_function"):
+    _replace_loss(causal, fused)
+
+
+def _replace_loss(causal: Any, fused: Callable[..., torch.Tensor]) -> None:
+    """Put a kernel where the model's code finds its loss.
+
+    Before 4.46 (some models later) a forward names PyTorch's ``CrossEntropyLoss``, and casts and
+    shifts by itself; then ``loss_function`` is what it asks for, first a property without setter.
+    """
+    kind = type(causal)
+    if "CrossEntropyLoss" in inspect.unwrap(kind.forward).__code__.co_names:
+        named: Any = sys.modules[kind.__module__]
+        named.CrossEntropyLoss = _FusedLoss
+        return
+    found = getattr(kind, "loss_function", None)
+    if isinstance(found, property) and found.fset is None:
+        members = {"loss_function": staticmethod(fused), "__module__": kind.__module__}
+        causal.__class__ = type(kind.__name__, (kind,), members)
+    else:
         causal.loss_function = fused
-    else:  # before transformers 4.46 the forward names PyTorch's, and casts and shifts itself
-        sys.modules[type(causal).__module__].CrossEntropyLoss = _FusedLoss  # type: ignore[attr-defined]
 
 
 class _FusedLoss:

@@ -25,9 +25,34 @@ def dtype_word() -> str:
 
 
 def leave_masks_alone() -> None:
-    """No search for several documents in a row: it would take fake tensors for a compilation."""
+    """No questions about values of a mask: fake tensors have none.
+
+    There is no search for several documents in a row (fake tensors pass for a compilation), and
+    a mask that is given is used: that of a real batch has padding.
+    """
+    masking: Any
     try:
-        masking: Any = import_module("transformers.masking_utils")
+        masking = import_module("transformers.masking_utils")
+        masking.find_packed_sequence_indices = lambda position_ids: None  # noqa: ARG005
+        _use_given_masks(masking, "_ignore_causal_mask_sdpa", 0, "padding_mask")
     except ImportError:
-        return  # before 4.53 nothing looks for them
-    masking.find_packed_sequence_indices = lambda position_ids: None  # noqa: ARG005
+        pass  # before 4.53
+    try:
+        converter = import_module("transformers.modeling_attn_mask_utils").AttentionMaskConverter
+        _use_given_masks(converter, "_ignore_causal_mask_sdpa", 0, "attention_mask", static=True)
+    except (ImportError, AttributeError):
+        pass  # gone in 5
+
+
+def _use_given_masks(
+    owner: Any, name: str, position: int, word: str, *, static: bool = False
+) -> None:
+    whole = getattr(owner, name, None)
+    if whole is None:
+        return
+
+    def ignored(*args: Any, **kwargs: Any) -> bool:
+        given = args[position] if len(args) > position else kwargs.get(word)
+        return False if given is not None else bool(whole(*args, **kwargs))
+
+    setattr(owner, name, staticmethod(ignored) if static else ignored)
