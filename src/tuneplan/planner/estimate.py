@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tuneplan.catalog.offers import offer_notices
 from tuneplan.catalog.regions import carbon_intensity
@@ -36,13 +36,15 @@ from tuneplan.planner.resolving import (
 )
 from tuneplan.planner.sources import Sources
 from tuneplan.planner.storing import checkpoint_size
-from tuneplan.planner.traced import known_trace
 from tuneplan.spec.answer import Assumption, Estimate, Notice
 from tuneplan.spec.architecture import ModelArchitecture
 from tuneplan.spec.hardware import Accelerator
 from tuneplan.spec.recipe import AttentionKernel, TrainingRecipe
 from tuneplan.spec.stated import StatedJob
 from tuneplan.units import HOUR_S, format_gib
+
+if TYPE_CHECKING:
+    from tuneplan.planner.traced import KnownTrace
 
 # Micro-batches that `auto` tries, largest that fits wins.
 AUTO_MICRO_BATCHES: Final = (128, 96, 64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1)
@@ -172,7 +174,7 @@ def estimate_resolved(
     """Estimate a configuration that has no blanks left; ``replays`` as for ``estimate_job``."""
     memory = memory_by_formula(resolved, replays=replays)
     assumptions, notices = list(resolved.assumptions), list(resolved.notices)
-    traced = known_trace(resolved, memory, sources)
+    traced = _known_trace(resolved, memory, sources)
     if traced is not None:
         notices.append(_is_traced(memory, traced.versions))
         memory = traced.memory.answer
@@ -210,6 +212,15 @@ def estimate_resolved(
         assumptions=tuple(assumptions),
         notices=once((*notices, *what_to_heed(resolved, sources, memory, total_s, cost))),
     )
+
+
+def _known_trace(resolved: Resolved, formula: MemoryAnswer, sources: Sources) -> KnownTrace | None:
+    """What reads a trace is imported where there can be one."""
+    if sources.traces is None or not sources.traces.exists():
+        return None
+    from tuneplan.planner.traced import known_trace
+
+    return known_trace(resolved, formula, sources.traces)
 
 
 def _is_traced(formula: MemoryAnswer, versions: Mapping[str, str]) -> Notice:

@@ -8,6 +8,8 @@ estimate.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -42,15 +44,13 @@ from tuneplan.spec.stated import StatedJob
 Floats = NDArray[np.float64]
 
 
-# What a class of chips costs beyond its chips, in chips; from how many candidates on a second
-# process is worth its start.
-_CLASS_WEIGHT: Final = 4.0
+# From how many candidates on a second process is worth its start.
 _WORTH_SHARING: Final = 4000
 
 
 @dataclass(slots=True)
 class _Found:
-    """Blocks of the table and refusals, each with its variant and class of chips."""
+    """Blocks of the table and refusals, each with the numbers of its variant and chip class."""
 
     blocks: list[tuple[tuple[int, int], dict[str, Floats]]] = field(default_factory=list)
     refusals: list[tuple[tuple[int, int], Refusal]] = field(default_factory=list)
@@ -81,26 +81,26 @@ class Search:
 
     def table(self, processes: int = 1) -> Table:
         """Evaluate everything; ``processes`` 2 gives about half of it to a forked process."""
-        numbers = list(range(len(self.classes)))
+        variants = self.space.variants()
         if processes > 1 and self.space.size >= _WORTH_SHARING:
-            weights = [_CLASS_WEIGHT + len(chips) for chips in self.classes.values()]
-            mine, theirs = in_halves(numbers, weights)
+            families = _families(variants)
+            mine, theirs = in_halves(families, [_work_of(family, variants) for family in families])
             found = _Found()
             for part in both(lambda: self._search(mine), lambda: self._search(theirs)):
                 found.blocks += part.blocks
                 found.refusals += part.refusals
         else:
-            found = self._search(numbers)
+            found = self._search([range(len(variants))])
         return self._tabled(found)
 
-    def _search(self, numbers: list[int]) -> _Found:
-        """Everything on these classes of chips."""
+    def _search(self, families: Sequence[Sequence[int]]) -> _Found:
+        """Everything for these families of variants."""
         self._found = _Found()
-        classes = list(self.classes.values())
-        for index, variant in enumerate(self.space.variants()):
-            for number in numbers:
+        variants = self.space.variants()
+        for index in itertools.chain.from_iterable(families):
+            for number, chips in enumerate(self.classes.values()):
                 self._place = (index, number)
-                blocks = self._evaluate(index, variant, classes[number])
+                blocks = self._evaluate(index, variants[index], chips)
                 self._found.blocks += [(self._place, block) for block in blocks]
         return self._found
 
@@ -284,6 +284,20 @@ class Search:
 _COLUMNS = (
     "variant", "chip", "shape", "micro_batch", "accumulation", "needed_bytes", "step_s", "total_s",
 )  # fmt: skip
+
+
+def _families(variants: list[Variant]) -> list[list[int]]:
+    """Variants that differ in their layout alone: these have most of the work in common."""
+    families: dict[tuple[object, ...], list[int]] = {}
+    for index, one in enumerate(variants):
+        key = (one.method, one.gradient_checkpointing, one.packing)
+        families.setdefault(key, []).append(index)
+    return list(families.values())
+
+
+def _work_of(family: list[int], variants: list[Variant]) -> float:
+    """About how long a family takes: rows that pad are walked alone and together."""
+    return len(family) * (1.0 if variants[family[0]].packing else 2.0)
 
 
 def _joined(refusals: list[tuple[tuple[int, int], Refusal]]) -> tuple[Refusal, ...]:

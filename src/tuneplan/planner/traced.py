@@ -23,9 +23,9 @@ from tuneplan.estimation.uncertainty import (
 from tuneplan.frameworks.loading import loading_of
 from tuneplan.planner.evaluating import DEFAULT_CONTEXT_BYTES, MemoryAnswer
 from tuneplan.planner.resolving import Resolved
-from tuneplan.planner.sources import Sources
 from tuneplan.spec.answer import Basis, Estimate, Term
 from tuneplan.spec.parallelism import Strategy
+from tuneplan.tracing.cache import TraceCache
 from tuneplan.tracing.environment import own_interpreter
 from tuneplan.tracing.recording import Recording
 from tuneplan.tracing.replay import HISTORY, Played, Replayed, aligned, replay
@@ -118,11 +118,9 @@ class KnownTrace:
     versions: Mapping[str, str]
 
 
-def known_trace(resolved: Resolved, formula: MemoryAnswer, sources: Sources) -> KnownTrace | None:
+def known_trace(resolved: Resolved, formula: MemoryAnswer, traces: TraceCache) -> KnownTrace | None:
     """The trace of exactly this job, where one was made before."""
-    if sources.traces is None or not sources.traces.exists():
-        return None
-    traced = sources.traces.newest(request_of(resolved), own_interpreter().versions)
+    traced = traces.newest(request_of(resolved), own_interpreter().versions)
     if traced is None:
         return None
     return KnownTrace(memory=traced_memory(traced, resolved, formula), versions=traced.versions)

@@ -20,14 +20,13 @@ def pareto_mask(values: Floats) -> NDArray[np.bool_]:
     count = len(values)
     mask = np.zeros(count, dtype=bool)
     usable = np.flatnonzero(~np.isnan(values).any(axis=1))
-    order = usable[np.lexsort(values[usable].T[::-1])]
-    front = np.empty((0, values.shape[1]))
-    for index in order:
-        row = values[index]
-        if len(front):
-            no_larger = (front <= row).all(axis=1)
-            if (no_larger & (front < row).any(axis=1)).any():
-                continue
-        mask[index] = True
-        front = np.vstack([front, row])
+    # In this order nothing is dominated by a later row, so the first that is left is in the set.
+    left = usable[np.lexsort(values[usable].T[::-1])]
+    while len(left):
+        best = values[left[0]]
+        mask[left[0]] = True
+        left = left[1:]
+        others = values[left]
+        dominated = (others >= best).all(axis=1) & (others > best).any(axis=1)
+        left = left[~dominated]
     return mask

@@ -43,6 +43,15 @@ def ranked(
         Goal.FASTEST: (duration_s, priced, money),
         Goal.BALANCED: (priced, product, held_s * duration_s, money),
     }[goal]
-    rounded = [np.asarray([float(f"{value:.9g}") for value in key]) for key in keys]
+    rounded = [_rounded(np.asarray(key, dtype=float)) for key in keys]
     order: NDArray[np.intp] = np.lexsort((place, accelerators, *reversed(rounded)))
     return order
+
+
+def _rounded(values: Floats) -> Floats:
+    """To nine digits, so that the order of a sum decides nothing."""
+    size = np.abs(values)
+    known = np.isfinite(values) & (size > 0)
+    digits = np.floor(np.log10(size, out=np.zeros_like(size), where=known))
+    scale = 10.0 ** (8.0 - digits)
+    return np.where(known, np.rint(values * scale) / scale, values)
