@@ -9,7 +9,7 @@ import numpy as np
 
 from tuneplan.estimation import litgpt
 from tuneplan.estimation.linears import linear
-from tuneplan.estimation.modules import Walk, cast, share, split
+from tuneplan.estimation.modules import Walk, cast, promote, share, split
 from tuneplan.estimation.operations import AttentionShape, Number, Operation, OperationKind
 from tuneplan.estimation.pointwise import activation, expand_heads, multiply, norm, rotary
 from tuneplan.estimation.shadow import Tensor
@@ -321,11 +321,13 @@ def _scores(
         if tape.grad:
             kept.append(tangent)
         del tangent
-    masked = tape.tensor(scores, dtype, "attention scores, masked")
+    # The mask has the dtype of the hidden states.
+    wide = promote(dtype, walk.recipe.hidden_dtype)
+    masked = tape.tensor(scores, wide, "attention scores, masked")
     del last
     if mixer.sinks:
-        joined = tape.tensor(scores, dtype, "attention scores with sinks")
-        shifted = tape.tensor(scores, dtype, "attention scores with sinks, shifted")
+        joined = tape.tensor(scores, wide, "attention scores with sinks")
+        shifted = tape.tensor(scores, wide, "attention scores with sinks, shifted")
         del joined
         return shifted, kept
     return masked, kept
@@ -346,13 +348,14 @@ def _eager(walk: Walk, qkv: list[Tensor], mixer: Attention) -> Tensor:
     scores = walk.sequences * mixer.num_attention_heads * walk.length * walk.length
     sizes = (q.elements, k.elements, v.elements)
     output = walk.tokens * mixer.num_attention_heads * mixer.v_head_dim
-    # With a sink per head (gpt-oss) the softmax stays in the compute dtype.
-    wide = recipe.attention is AttentionKernel.EAGER and not mixer.sinks
     if tape.grad:
         tape.saves()
     masked, kept = _scores(walk, mixer, scores, dtype)
+    # With a sink per head (gpt-oss) the softmax stays in the dtype of the scores.
+    upcasts = recipe.attention is AttentionKernel.EAGER and not mixer.sinks
+    wide = upcasts or masked.dtype is _FP32
     upcast = None
-    if dtype is DType.BFLOAT16 and wide:
+    if masked.dtype is DType.BFLOAT16 and wide:
         upcast = tape.tensor(scores, _FP32, "attention scores as float32")
     chance = tape.tensor(scores, _FP32 if wide else dtype, "attention probabilities")
     del upcast

@@ -7,7 +7,7 @@ from tuneplan.estimation.linears import linear
 from tuneplan.estimation.litgpt import LITGPT, halves
 from tuneplan.estimation.modules import Walk, add, split
 from tuneplan.estimation.operations import Number, Operation, OperationKind
-from tuneplan.estimation.pointwise import activation, fused_gate, multiply
+from tuneplan.estimation.pointwise import CLAMPED, activation, clamped_gate, fused_gate, multiply
 from tuneplan.estimation.roles import role_of
 from tuneplan.estimation.shadow import Tensor
 from tuneplan.spec.architecture import (
@@ -85,7 +85,10 @@ def experts(walk: Walk, x: Tensor, block: MixtureOfExperts) -> Tensor:
     if block.gated:
         gate, up = split(walk, hidden, [block.intermediate_size] * 2, rows=rows)
         del hidden
-        gate = activation(walk, gate, block.activation)
+        if block.activation == CLAMPED:
+            gate, up = clamped_gate(walk, gate, up)
+        else:
+            gate = activation(walk, gate, block.activation)
         hidden = multiply(walk, gate, up, "experts' gated activation")
         del gate, up
     else:

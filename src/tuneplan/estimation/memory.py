@@ -162,9 +162,6 @@ def _base(stack: _Stack, compute_capability: float | None) -> dict[str, Number]:
         )
     if parallelism.strategy is Strategy.DDP:
         base["gradient_buckets"] = held.gradient_bytes
-    base["attention_mask"] = mask_bytes(
-        stack.model, recipe, stack.walked.sequences, stack.walked.length
-    )
     base["mask_buffer"] = float(stack.model.mask_buffer_bytes)
     base["token_ids"] = 3 * 8.0 * stack.tokens
     return _present(base)
@@ -182,7 +179,7 @@ def mask_bytes(
     kinds = {mixer.window: mixer for mixer in mixers if isinstance(mixer, Attention)}
     size = sequences * length * length
     if recipe.attention is AttentionKernel.EAGER:
-        return len(kinds) * size * recipe.compute_dtype.num_bytes
+        return len(kinds) * size * recipe.hidden_dtype.num_bytes
     masked = [masked_share(recipe, mixer, length) for mixer in kinds.values()]
     return sum(masked) * size
 
@@ -280,6 +277,7 @@ def _put_together(stack: _Stack, base: dict[str, Number]) -> MemoryCount:
     gradients = _backward_through_layers(stack, backward, activations)
     _embedding_gradient(stack, backward, gradients)
     step = _step(stack)
+    _masks(stack, forward, loss, backward)
     for best in (forward, loss, backward):
         best.add("gathered_units", stack.gathered.always_bytes)
         if keeps_embeddings(stack.model, stack.recipe):
@@ -302,6 +300,15 @@ def _put_together(stack: _Stack, base: dict[str, Number]) -> MemoryCount:
         held=stack.held,
         host_bytes=_host_bytes(stack),
     )
+
+
+def _masks(stack: _Stack, forward: _Best, loss: _Best, backward: _Best) -> None:
+    """Masks die with the model's forward; checkpointing keeps the arguments of every layer."""
+    walked, recipe = stack.walked, stack.recipe
+    size = mask_bytes(stack.model, recipe, walked.sequences, walked.length)
+    keeps = recipe.gradient_checkpointing is not Checkpointing.NONE
+    for best in (forward, loss, backward) if keeps else (forward,):
+        best.add("attention_mask", size)
 
 
 def _attributes(stack: _Stack) -> Number:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuneplan.estimation.modules import Walk, promote
+from tuneplan.estimation.modules import Walk, promote, scale
 from tuneplan.estimation.operations import Number
 from tuneplan.estimation.roles import role_of
 from tuneplan.estimation.shadow import Tensor
@@ -10,6 +10,7 @@ from tuneplan.spec.architecture import Attention, Weight
 from tuneplan.spec.recipe import DType, Kernels
 
 _FP32 = DType.FLOAT32
+CLAMPED = "clamped_swiglu"  # the activation of gpt-oss's experts
 # Reads and writes of an element in LayerNorm's kernels: forward reads the input twice (moments,
 # then values); the input gradient reads input and output gradient twice; the weight's gradient
 # reads both once more (aten/src/ATen/native/cuda/layer_norm_kernel.cu). On an A100 Liger-Kernel's
@@ -368,6 +369,33 @@ def multiply(walk: Walk, x: Tensor, y: Tensor, name: str) -> Tensor:
         return one, two
 
     return tape.link(out, (x, y), (x, y), backward)
+
+
+def clamped_gate(walk: Walk, gate: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
+    """gpt-oss: ``gate * sigmoid(alpha * gate)`` and ``up + 1``, both clamped before.
+
+    Source: transformers 4.55-5.24 ``models/gpt_oss/modeling_gpt_oss.py GptOssExperts._apply_gate``.
+    """
+    gate = _clamp(walk, gate, "gate")
+    up = _clamp(walk, up, "up")
+    share_open = activation(walk, scale(walk, gate, "gate"), "sigmoid")
+    gate = multiply(walk, gate, share_open, "gate times its sigmoid")
+    return gate, scale(walk, up, "up and one")
+
+
+def _clamp(walk: Walk, x: Tensor, name: str) -> Tensor:
+    """``x.clamp(...)``: keeps its input (PyTorch ``derivatives.yaml``)."""
+    tape, n, dtype = walk.tape, x.elements, x.dtype
+    if tape.grad and x.node is not None:
+        tape.saves()
+    out = tape.tensor(n, dtype, f"{name}, clamped")
+    tape.elementwise("clamp", 2 * x.size)
+
+    def backward(grad: Tensor) -> tuple[Tensor]:
+        tape.elementwise("clamp", 3 * grad.size)
+        return (tape.tensor(n, dtype, f"gradient of {name}"),)
+
+    return tape.link(out, (x,), (x,), backward)
 
 
 def fused_gate(walk: Walk, gate: Tensor, up: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ holds them; names as in transformers 5.24.0. The other mixtures borrow ``gated_e
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tuneplan.catalog.architectures.fields import Fields
@@ -180,6 +181,7 @@ def gpt_oss(fields: Fields) -> ModelArchitecture:
         router_bias=True,
         bias=True,
     )
+    mixture = replace(mixture, activation="clamped_swiglu")
 
     def make(slides: bool) -> Layer:  # noqa: FBT001
         return Layer(
