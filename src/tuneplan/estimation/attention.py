@@ -321,8 +321,9 @@ def _scores(
         if tape.grad:
             kept.append(tangent)
         del tangent
-    # The mask has the dtype of the hidden states.
-    wide = promote(dtype, walk.recipe.hidden_dtype)
+    # The mask has the dtype of the hidden states; autocast casts PyTorch's function's arguments.
+    by_model = walk.recipe.attention is AttentionKernel.EAGER
+    wide = promote(dtype, walk.recipe.hidden_dtype) if by_model else dtype
     masked = tape.tensor(scores, wide, "attention scores, masked")
     del last
     if mixer.sinks:

@@ -111,6 +111,8 @@ def _sdpa(
     expand_always: bool,
 ) -> AttentionChoice:
     software = context.software
+    if context.model_type == "falcon":
+        return _falcon(context, dtype=dtype)
     mask = padded or software.fact("transformers", "sdpa_mask").value == "always"
     if packed_documents and software.fact("transformers", "packed_mask").value == "block":
         mask = True
@@ -131,6 +133,31 @@ def _sdpa(
         expand_key_value=expanded,
         reason=reason,
         source=f"{_SOURCE}; {keys.citation}",
+    )
+
+
+def _falcon(context: Context, *, dtype: DType) -> AttentionChoice:
+    """Falcon always makes a mask; one shared key head is left to broadcasting, so math runs."""
+    del dtype
+    shared = any(mixer.num_key_value_heads == 1 for mixer in _mixers(context))
+    if shared:
+        kernel = AttentionKernel.SDPA_MATH
+        reason = message(
+            "attention_broadcast",
+            "one key head is broadcast to all query heads, which only PyTorch's math attention "
+            "does: length x length scores",
+        )
+    else:
+        kernel = AttentionKernel.SDPA_EFFICIENT
+        reason = message(
+            "attention_masked", "a mask is passed, so the memory-efficient kernel runs"
+        )
+    return AttentionChoice(
+        kernel=kernel,
+        mask=True,
+        expand_key_value=_has_grouped_keys(context) and not shared,
+        reason=reason,
+        source="transformers 4.44-5.24 models/falcon/modeling_falcon.py FalconAttention.forward",
     )
 
 

@@ -33,10 +33,12 @@ class AttentionRules:
         half = query.dtype in (torch.float16, torch.bfloat16)
         same_width = query.shape[-1] == key.shape[-1] == value.shape[-1]
         small = same_width and query.shape[-1] <= _FLASH_HEAD_DIM
-        if mask is None and half and small and self.flash:
+        same_heads = query.shape[-3] == key.shape[-3]
+        # Keys of fewer heads that are not said to be grouped are left to broadcasting
+        # (``sdp_utils_cpp.h check_batch_size_and_num_heads_dense``): Falcon's multi-query.
+        if mask is None and half and small and self.flash and (same_heads or grouped):
             return "flash"
-        needs_groups = grouped and query.shape[-3] != key.shape[-3]
-        return "math" if needs_groups else "efficient"
+        return "efficient" if same_heads else "math"
 
     def __call__(
         self,
