@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from tuneplan.estimation.dense_experts import repeated, summed
 from tuneplan.estimation.expert_adapters import Stacked, merged_weight, with_updates
 from tuneplan.estimation.linears import linear
 from tuneplan.estimation.litgpt import LITGPT, halves
-from tuneplan.estimation.modules import Walk, add, split
+from tuneplan.estimation.modules import Walk, add, cast, split
 from tuneplan.estimation.operations import Number, Operation, OperationKind
 from tuneplan.estimation.pointwise import CLAMPED, activation, clamped_gate, fused_gate, multiply
 from tuneplan.estimation.roles import role_of
@@ -71,6 +72,8 @@ def experts(walk: Walk, x: Tensor, block: MixtureOfExperts) -> Tensor:
     the stacked weights are in ``expert_adapters``.
     Source: transformers 5.0-5.24 ``integrations/moe.py grouped_mm_experts_forward``.
     """
+    if block.every_token:
+        return _every_expert(walk, x, block)
     tape, elements, dtype = walk.tape, x.elements, x.dtype
     width = block.latent_size or elements / walk.tokens
     rows = walk.tokens * block.num_experts_per_tok
@@ -80,7 +83,37 @@ def experts(walk: Walk, x: Tensor, block: MixtureOfExperts) -> Tensor:
     scores = _route(walk, x, block, width)
     hidden = _reordered(walk, x, rows * width, "tokens gathered by expert")
     del x
+    hidden = cast(walk, hidden, _dtype_of_experts(walk, stacked), "tokens gathered by expert")
     down = stacked.pop()
+    hidden = _through_experts(walk, hidden, stacked, down, block, cache, rows)
+    hidden = _weighted(walk, hidden, scores)
+    del scores
+    hidden = _reordered(walk, hidden, rows * width, "experts' output, in order")
+    narrow = hidden.dtype
+    routed = tape.tensor(elements, narrow, "experts' output, summed")
+    tape.elementwise("combine", hidden.size + routed.size, launches=2.0)
+    del stacked, down, cache
+
+    def backward(grad: Tensor) -> tuple[Tensor]:
+        return (Tensor(grad.storage, rows * width, narrow),)  # an expanded view
+
+    routed = cast(walk, tape.link(routed, (hidden,), (), backward), dtype, "experts' output")
+    del hidden
+    if shared is None:
+        return routed
+    return add(walk, routed, shared, "experts and shared expert")
+
+
+def _through_experts(
+    walk: Walk,
+    hidden: Tensor,
+    stacked: list[Stacked],
+    down: Stacked,
+    block: MixtureOfExperts,
+    cache: list[Tensor],
+    rows: Number,
+) -> Tensor:
+    """The experts' own feed-forward over rows that are already where they belong."""
     hidden = _grouped(walk, hidden, stacked, block, cache, "experts' gate and up output")
     if block.gated:
         gate, up = split(walk, hidden, [block.intermediate_size] * 2, rows=rows)
@@ -93,22 +126,27 @@ def experts(walk: Walk, x: Tensor, block: MixtureOfExperts) -> Tensor:
         del gate, up
     else:
         hidden = activation(walk, hidden, block.activation)
-    hidden = _grouped(walk, hidden, [down], block, cache, "experts' output")
-    hidden = _weighted(walk, hidden, scores)
+    return _grouped(walk, hidden, [down], block, cache, "experts' output")
+
+
+def _every_expert(walk: Walk, x: Tensor, block: MixtureOfExperts) -> Tensor:
+    """All experts on all tokens (``dense_experts``), then the shared one."""
+    assert block.shared is not None  # noqa: S101 - such models have one
+    elements, rows = x.elements, walk.tokens * block.num_experts
+    stacked = with_updates(walk, _stacked(walk, block))
+    cache: list[Tensor] = []
+    scores = _route(walk, x, block, elements / walk.tokens)
+    hidden = _weighted(walk, repeated(walk, x, block.num_experts), scores)
     del scores
-    hidden = _reordered(walk, hidden, rows * width, "experts' output, in order")
-    routed = tape.tensor(elements, dtype, "experts' output, summed")
-    tape.elementwise("combine", hidden.size + routed.size, launches=2.0)
-    del stacked, down, cache
+    down = stacked.pop()
+    hidden = _through_experts(walk, hidden, stacked, down, block, cache, rows)
+    return summed(walk, hidden, feed_forward(walk, x, block.shared), elements)
 
-    def backward(grad: Tensor) -> tuple[Tensor]:
-        return (Tensor(grad.storage, rows * width, dtype),)  # an expanded view
 
-    routed = tape.link(routed, (hidden,), (), backward)
-    del hidden
-    if shared is None:
-        return routed
-    return add(walk, routed, shared, "experts and shared expert")
+def _dtype_of_experts(walk: Walk, stacked: list[Stacked]) -> DType:
+    """Rows are cast to the dtype of stacked weights (``integrations/moe.py _grouped_mm``)."""
+    role = stacked[0].role
+    return walk.recipe.compute_dtype if role.quantized else role.dtype
 
 
 def _stacked(walk: Walk, block: MixtureOfExperts) -> list[Stacked]:

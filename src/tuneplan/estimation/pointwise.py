@@ -232,9 +232,20 @@ def rotary(walk: Walk, x: Tensor, name: str, fraction: float = 1.0) -> Tensor:
 def expand_heads(
     walk: Walk, x: Tensor, mixer: Attention, head_dim: int, name: str, share: Number = 1.0
 ) -> Tensor:
-    """``repeat_kv``: one copy of keys or values per query head (where ``share`` is 1)."""
+    """``repeat_kv``: one copy of keys or values per query head (where ``share`` is 1).
+
+    A single head is not copied: the repeated tensor is a view with a stride of zero.
+    """
     tape, elements, dtype = walk.tape, x.elements, x.dtype
     repeated = walk.tokens * mixer.num_attention_heads * head_dim
+    if mixer.num_key_value_heads == 1:
+        view = Tensor(x.storage, share * repeated + (1.0 - share) * elements, dtype)
+
+        def summed(grad: Tensor) -> tuple[Tensor]:
+            del grad
+            return (tape.tensor(elements, dtype, f"gradient of {name}"),)
+
+        return tape.link(view, (x,), (), summed)
     out = tape.tensor(share * repeated + (1.0 - share) * elements, dtype, f"{name}, repeated")
     traffic = x.size + out.size
     tape.elementwise("repeat", traffic, strided=strided(dtype, traffic))

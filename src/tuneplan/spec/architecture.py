@@ -212,6 +212,7 @@ class MixtureOfExperts:
             the shared expert's gate needs. The shared expert itself is ``shared``.
         intermediate_size: Of one routed expert.
         latent_size: Width the experts read and write where it differs from the hidden size.
+        every_token: Every expert runs on every token, weighted by mostly zero scores (Llama 4).
     """
 
     weights: tuple[Weight, ...]
@@ -222,6 +223,7 @@ class MixtureOfExperts:
     activation: str
     shared: FeedForward | None = None
     latent_size: int | None = None
+    every_token: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,8 @@ Names as in transformers 5.24.0, ``modeling_llama4.py``; the image tower is not 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tuneplan.catalog.architectures.fields import Fields
 from tuneplan.catalog.architectures.mixtures import gated_experts, read_num_experts
 from tuneplan.catalog.architectures.parts import (
@@ -43,6 +45,7 @@ def llama4_text(fields: Fields) -> ModelArchitecture:
             heads.hidden_size, expert_size, prefix="feed_forward.shared_expert"
         ),
     )
+    mixture = replace(mixture, every_token=True)
 
     def make(kind: tuple[bool, bool]) -> Layer:
         is_sparse, has_positions = kind
