@@ -21,7 +21,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -112,6 +112,9 @@ def _options() -> argparse.Namespace:
         "--sample", type=int, help="at most so many runs of each group, model and transformers"
     )
     parser.add_argument("--cards", type=int, help="runs on so many cards alone")
+    parser.add_argument(
+        "--lengths", default="", help="source=tokens,...: the longest batch, where no row says it"
+    )
     parser.add_argument("--page", type=Path)
     return parser.parse_args()
 
@@ -122,6 +125,7 @@ def read_runs(options: argparse.Namespace) -> tuple[list[Run], dict[str, list[st
     sources = [name for name in options.sources.split(",") if name]
     only = tuple(name for name in options.only.split(",") if name)
     homes = environments(options.environments)
+    lengths = dict(pair.split("=") for pair in options.lengths.split(",") if pair)
     groups: dict[str, list[tuple[MeasuredRun, StatedJob]]] = {}
     skipped: dict[str, list[str]] = {}
     for record in read_records(options.runs):
@@ -138,6 +142,9 @@ def read_runs(options: argparse.Namespace) -> tuple[list[Run], dict[str, list[st
         if isinstance(job, Skip):
             skipped.setdefault(str(job.message), []).append(name)
             continue
+        if run.source in lengths:
+            training = replace(job.recipe.training, max_length=int(lengths[run.source]))
+            job = replace(job, recipe=replace(job.recipe, training=training))
         # The same job in the same measurement: rows that differ in their last letter alone.
         groups.setdefault(f"{name.rstrip('anr')}", []).append((run, job))
     runs = [

@@ -182,3 +182,20 @@ def test_blocks_never_overlap_and_reserved_never_falls_below_allocated(
     found = replay(played, history=history, watch=watch, allocator=allocator)
     assert max(checked) == found.peak_allocated_bytes
     assert found.peak_reserved_bytes >= found.peak_allocated_bytes
+
+
+def test_where_the_longest_batch_is_the_first_no_step_finds_its_cache():
+    longer = recorded(1300, weight=20 * MIB)
+    kept = Played(recording=longer)
+    given_back = Played(recording=longer, longest_first=True)
+    seen: list[int] = []
+    starts = [at for at, phase, _ in longer.marks if phase == "forward"]
+
+    def watch(at: int, allocator: CachingAllocator) -> None:
+        if at == starts[1]:
+            seen.append(allocator.reserved_bytes)
+
+    assert replay(given_back).peak_allocated_bytes == replay(kept).peak_allocated_bytes
+    replay(kept, watch=watch)
+    replay(given_back, watch=watch)
+    assert seen[1] < seen[0]

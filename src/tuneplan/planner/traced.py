@@ -182,6 +182,7 @@ def played_of(traced: Traced, resolved: Resolved) -> Played:
         if layout.shards_parameters
         else warm_up_bytes(loaded_tensors(model, recipe), loading),
         resident_bytes=tuple(size for size in buckets if size),
+        longest_first=recipe.longest_first,
     )
 
 

@@ -28,7 +28,8 @@ _TILES: Final = "TRL 1.16.0 trl/kernels/chunked_logprob.py"
 
 
 def causal_model(model: Any) -> Any:
-    """The model with the head, without PEFT's wrapper around it."""
+    """The model with the head, without the wrappers of FSDP and PEFT around it."""
+    model = getattr(model, "_fsdp_wrapped_module", model)
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 

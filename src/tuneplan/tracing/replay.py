@@ -54,6 +54,8 @@ class Played:
         warm_up_bytes: One block that the loader asks for and frees before anything else.
         empties_cache: Whether cached memory is given back after k-bit preparation.
         resident_bytes: Blocks that come after loading and stay (buckets of DDP).
+        longest_first: Batches run from long to short: no batch as long as the recorded one comes
+            upon a cache that another one left.
     """
 
     recording: Recording
@@ -61,6 +63,7 @@ class Played:
     warm_up_bytes: int = 0
     empties_cache: bool = True
     resident_bytes: tuple[int, ...] = ()
+    longest_first: bool = False
     _sizes: dict[float, list[int]] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -140,6 +143,8 @@ def replay(
         player.load()
         shares = (*history, 1.0) if history else (1.0, 1.0)
         for number, share in enumerate(shares):
+            if number and played.longest_first:
+                allocator.empty_cache()
             player.step(0 if number == 0 else 1, played.sizes_at(share))
     except _FullError as full:
         return _replayed(player, allocator, failed_at=full.event)
