@@ -19,7 +19,10 @@ from tuneplan.language import message
 from tuneplan.spec.architecture import ModelArchitecture
 from tuneplan.spec.parallelism import Offload, Parallelism, Strategy
 from tuneplan.spec.recipe import TrainingRecipe
+from tuneplan.tracing.adapters import torch_dtype
 from tuneplan.tracing.device import DEVICE, fake_device, give_addresses
+from tuneplan.tracing.gptq import GptqLinear
+from tuneplan.tracing.kbit import QuantizedLinear
 from tuneplan.tracing.recorder import Recorder
 
 SHARDED: Final = frozenset({Strategy.FSDP, Strategy.FSDP2})
@@ -87,15 +90,37 @@ def shard(
     Up to here the model is on the host: its tensors are not watched.
     """
     _patch_moves(recorder)
+    _keep_constants(model, recipe, recorder)
     names = {group.layer.class_name for group in architecture.groups}
     if parallelism.strategy is Strategy.FSDP2:
         sharded = _fully_shard(model, names, recipe, mesh, recorder)
     else:
-        sharded = _fully_sharded(model, names, recipe)
+        sharded = _fully_sharded(model, names, recipe, recorder)
     for name, parameter in sharded.named_parameters():
         kind = "trained_weight" if parameter.requires_grad else "frozen_weight"
         recorder.name(getattr(parameter, "_local_tensor", parameter), kind, name)
     return sharded
+
+
+def _keep_constants(model: torch.nn.Module, recipe: TrainingRecipe, recorder: Recorder) -> None:
+    """What stands beside packed weights is no parameter, so each rank holds all of it.
+
+    Packed integers of GPTQ and their zero points are made parameters, seen as half values
+    (fms-acceleration ``accelerated-peft autogptq_utils.py PATCH_FOR_FSDP_TRITON_V2``).
+    """
+    half = torch_dtype(recipe.frozen_dtype)
+    for name, module in model.named_modules():
+        if not isinstance(module, QuantizedLinear):
+            continue
+        if isinstance(module, GptqLinear):
+            for part in ("weight", "zeros"):
+                seen = getattr(module, part).data.view(half)
+                delattr(module, part)
+                setattr(module, part, torch.nn.Parameter(seen, requires_grad=False))
+        for constant in module.constants():
+            if not isinstance(constant, torch.nn.Parameter):
+                recorder.track(constant, "_to_copy")
+                recorder.name(constant, "quantization_constant", name)
 
 
 def _patch_moves(recorder: Recorder) -> None:
@@ -132,7 +157,9 @@ def _mixed(recipe: TrainingRecipe) -> Any:
     return compute if recipe.upcast_under_fsdp or recipe.autocast else None
 
 
-def _fully_sharded(model: Any, names: set[str], recipe: TrainingRecipe) -> torch.nn.Module:
+def _fully_sharded(
+    model: Any, names: set[str], recipe: TrainingRecipe, recorder: Recorder
+) -> torch.nn.Module:
     """FSDP1 as accelerate sets it up (``accelerator.py prepare_model``, 0.26 to 1.15)."""
     from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision
     from torch.distributed.fsdp.wrap import (
@@ -146,10 +173,17 @@ def _fully_sharded(model: Any, names: set[str], recipe: TrainingRecipe) -> torch
     if recipe.method.uses_adapter:  # peft ``utils/other.py fsdp_auto_wrap_policy``
         leaves = functools.partial(lambda_auto_wrap_policy, lambda_fn=_is_trained_leaf)
         policy = functools.partial(_or_policy, policies=[leaves, policy])
+    whole: list[torch.nn.Module] = []
+    if recipe.adapter is not None and not recipe.adapter.sharded:
+        whole = [one for one in model.modules() if _is_trained_leaf(one)]
+        for leaf in whole:
+            for parameter in leaf.parameters():
+                recorder.track(parameter, "_to_copy")
     dtype = _mixed(recipe)
     wrapped = FullyShardedDataParallel(
         model,
         auto_wrap_policy=policy,
+        ignored_modules=whole,
         device_id=fake_device(),
         use_orig_params=True,
         backward_prefetch=None,
