@@ -15,6 +15,7 @@ from tuneplan.estimation.linears import linear
 from tuneplan.estimation.modules import Walk, cast, scale
 from tuneplan.estimation.operations import Number, Operation, OperationKind, Stage
 from tuneplan.estimation.pointwise import activation, norm
+from tuneplan.estimation.recomputed_chunks import recomputed_chunks, tiled
 from tuneplan.estimation.recording import Recording, record_head
 from tuneplan.estimation.roles import Place, role_of
 from tuneplan.estimation.shadow import Meter, Storage, Tape, Tensor
@@ -228,10 +229,14 @@ def _plain(x: Tensor) -> Tensor:
 
 
 def _trained_share(walk: Walk, holder: list[Tensor]) -> Tensor:
-    """The hidden states whose logits are computed (``logits_to_keep``), all of them by default."""
+    """The hidden states whose logits are computed (``logits_to_keep``), all of them by default.
+
+    Where masked tokens are skipped, those with labels are a copy, however many they are (TRL 1.15
+    ``trainer/utils.py add_fused_lm_head``: ``hidden_states[mask]``).
+    """
     x = holder.pop()
     share = walk.recipe.loss.trained_fraction
-    if share >= 1.0:
+    if share >= 1.0 and not walk.recipe.loss.skips_masked:
         return x
     tape, elements, dtype = walk.tape, x.elements, x.dtype
     out = tape.tensor(elements * share, dtype, "hidden states with labels")
@@ -384,63 +389,11 @@ def _chunked(
     Source: TRL 1.10 ``trainer/sft_trainer.py`` (chunked NLL), torchtune 0.4
     ``modules/loss/ce_chunked_output_loss.py``, LitGPT ``utils.py chunked_cross_entropy``.
     """
-    settings, tape, head = walk.recipe.loss, walk.tape, model.head_weight
+    settings, head = walk.recipe.loss, model.head_weight
     if settings.keeps_logits or settings.keeps_softmax:
         return _kept_chunks(walk, holder, head, held)
     x = _trained_share(walk, holder)
-    role = role_of(head, walk.recipe, walk.place)
-    compute = walk.recipe.compute_dtype if walk.recipe.autocast else x.dtype
-    elements, vocab, hidden, source = x.elements, head.out_features, head.in_features, x.dtype
-    tokens = elements / hidden
-    rows = _rows_of_chunk(walk, tokens)
-    size = rows * min(settings.chunk_vocabulary or vocab, vocab)
-    chunk = [
-        tape.tensor(size, compute, "chunk of logits"),
-        tape.tensor(size, _FP32, "chunk of logits as float32"),
-        tape.tensor(size, _FP32, "chunk of log-softmax"),
-    ]
-    tape.matmul("lm_head", tokens, vocab, hidden, compute)
-    launches = 8 * float(np.mean(tokens / rows))
-    tape.elementwise(
-        "cross entropy", 14 * tokens * vocab, launches=launches, kind=OperationKind.LOSS
-    )
-    del chunk
-    loss = tape.tensor(1.0, _FP32, "loss")
-
-    def backward(grad: Tensor) -> tuple[Tensor]:
-        del grad
-        result = tape.tensor(elements, source, "gradient of last hidden state")
-        wide = []
-        if settings.fp32_gradients:
-            wide.append(tape.tensor(elements, _FP32, "gradient of last hidden state as float32"))
-            if role.trained or role.copied:
-                wide.append(tape.tensor(float(vocab * hidden), _FP32, "gradient of head, float32"))
-        chunk = [
-            tape.tensor(size, compute, "chunk of logits"),
-            tape.tensor(size, _FP32, "chunk of log-softmax"),
-            tape.tensor(size, _FP32, "chunk of log-softmax gradient"),
-            tape.tensor(size, _FP32, "chunk of logits' gradient"),
-        ]
-        tape.matmul("lm_head", tokens, vocab, hidden, compute)
-        tape.matmul("lm_head input gradient", tokens, hidden, vocab, compute)
-        tape.elementwise(
-            "cross entropy", 32 * tokens * vocab, launches=2 * launches, kind=OperationKind.LOSS
-        )
-        if role.trained or role.copied:
-            tape.matmul("lm_head weight", vocab, hidden, tokens, compute)
-            tape.weight_gradient(float(vocab * hidden), role.dtype, "lm_head")
-        del chunk, wide
-        return (result,)
-
-    return tape.link(loss, (x,), (x,), backward, trains=role.trained or role.copied)
-
-
-def _rows_of_chunk(walk: Walk, tokens: Number) -> Number:
-    settings = walk.recipe.loss
-    if settings.num_chunks:
-        return tokens / settings.num_chunks
-    rows = settings.chunk_tokens or 256
-    return np.minimum(tokens, rows) if isinstance(tokens, np.ndarray) else min(tokens, float(rows))
+    return tiled(walk, x, head) if settings.chunk_vocabulary else recomputed_chunks(walk, x, head)
 
 
 def _kept_chunks(walk: Walk, holder: list[Tensor], head: Weight, held: list[Tensor]) -> Tensor:

@@ -60,13 +60,19 @@ def fused_linear() -> Loss:
     return Loss(path=LossPath.FUSED_LINEAR, upcast_logits=True)
 
 
-def trl_chunked() -> Loss:
-    """TRL 1.7 to 1.14: 256 valid tokens a chunk, each recomputed in the backward."""
+def trl_chunked(*, fp32_head: bool = True) -> Loss:
+    """TRL 1.7 to 1.14: 256 valid tokens a chunk, each recomputed in the backward.
+
+    Args:
+        fp32_head: Up to 1.12 each chunk casts the head's weight to fp32; from 1.13 it multiplies
+            in the hidden states' dtype (``trainer/sft_trainer.py _chunk``).
+    """
     return Loss(
         path=LossPath.CHUNKED,
         upcast_logits=True,
         chunk_tokens=TRL_CHUNK_TOKENS,
         skips_masked=True,
+        fp32_head=fp32_head,
     )
 
 

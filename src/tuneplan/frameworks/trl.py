@@ -77,7 +77,7 @@ def _checkpointing(context: Context, head: Head) -> Default[Checkpointing]:
 
 
 def trl_loss(context: Context, settings: Settings) -> Default[Loss]:
-    """Full logits to 1.6, chunks of 256 tokens from 1.7, a fused tiled head from 1.15.
+    """Full logits to 1.6, chunks of 256 tokens from 1.7 (with an fp32 head to 1.12), tiles from 1.15.
 
     Liger's fused cross entropy is refused from 1.15 (the head is already fused), so
     ``use_liger_kernel`` changes only norms, rotary and MLP there.
@@ -89,8 +89,9 @@ def trl_loss(context: Context, settings: Settings) -> Default[Loss]:
     if language and fused_head and not (settings.loss_stated and named):
         return by_table(fact, trl_fused_head())
     liger = settings.use_liger_kernel
-    if language and fact.value == "chunked_256" and settings.loss == "chunked" and not liger:
-        return by_table(fact, trl_chunked())
+    chunked = language and settings.loss == "chunked" and not liger
+    if chunked and fact.value.startswith("chunked_256"):
+        return by_table(fact, trl_chunked(fp32_head=fact.value.endswith("fp32_head")))
     chosen = chosen_loss(context, settings)
     if chosen is not None:
         return chosen

@@ -241,6 +241,8 @@ class Loss:
         skips_masked: Only tokens whose label counts reach the head (the data says which share).
         fp32_gradients: The loss accumulates the gradient of the last hidden state (and of the
             head, where it is trained) in fp32 buffers during the backward.
+        fp32_head: Where chunked: the head's weight is cast to fp32 for every chunk (and from there
+            to half under autocast).
         outside_model: The training loop computes the loss on what the model returned, so logits
             of the step before are gone by then.
     """
@@ -258,6 +260,7 @@ class Loss:
     keeps_softmax: bool = False
     skips_masked: bool = False
     fp32_gradients: bool = False
+    fp32_head: bool = False
     outside_model: bool = False
 
 

@@ -176,7 +176,9 @@ def _inside(
 
 
 def _tiled(hidden: torch.Tensor, head: Any, labels: torch.Tensor, loss: Loss) -> torch.Tensor:
+    """TRL 1.15 and later; source of the copies: ``trainer/utils.py add_fused_lm_head``."""
     tile = (loss.chunk_tokens, loss.chunk_vocabulary)
+    hidden, labels = _valid_first(hidden, labels)
     chances: torch.Tensor = TiledLogProbability.apply(hidden, head.weight, labels, tile)  # type: ignore[no-untyped-call]
     return -chances.sum()
 
@@ -201,7 +203,7 @@ def _recomputed_chunks(
 def _trl_chunks(
     hidden: torch.Tensor, head: Any, transform: Head, labels: torch.Tensor, loss: Loss
 ) -> torch.Tensor:
-    """The same with TRL's metrics, and with the head's weight made fp32 for every chunk.
+    """The same with TRL's metrics, up to 1.12 with the head's weight made fp32 for every chunk.
 
     Valid tokens come first in a copy of the hidden states. Source: TRL 1.7 to 1.14
     ``trainer/sft_trainer.py _chunked_cross_entropy_loss, _chunk``.
@@ -209,20 +211,33 @@ def _trl_chunks(
     weight, size = head.weight, loss.chunk_tokens
 
     def one(part: torch.Tensor, matrix: torch.Tensor, wanted: torch.Tensor) -> Any:
-        logits = transform(part.float() @ matrix.float().t())
+        if loss.fp32_head:
+            logits = part.float() @ matrix.float().t()
+        else:
+            logits = (part @ matrix.to(part.dtype).t()).float()
+        logits = transform(logits)
         chances = functional.log_softmax(logits, dim=-1)
         value = functional.nll_loss(chances, wanted, reduction="sum")
-        right = (logits.argmax(dim=-1) == wanted).sum().float()
-        entropy = -(chances.exp() * chances).sum(dim=-1).sum()
+        valid = wanted != -100
+        right = ((logits.argmax(dim=-1) == wanted) & valid).sum().float()
+        entropy = (-(chances.exp() * chances).sum(dim=-1) * valid).sum()
         return value, right, entropy
 
-    order = (labels != -100).to(torch.int8).argsort(descending=True, stable=True)
-    hidden, labels = hidden[order], labels[order]
+    hidden, labels = _valid_first(hidden, labels)
     totals = [hidden.new_zeros((), dtype=torch.float32) for _ in range(3)]
-    for part, wanted in zip(hidden.split(size), labels.split(size), strict=True):
+    for start in range(0, hidden.shape[0], size):
+        part, wanted = hidden[start : start + size], labels[start : start + size]
         found = checkpoint(one, part, weight, wanted, use_reentrant=False)
         totals = [total + value for total, value in zip(totals, found, strict=True)]
     return totals[0]
+
+
+def _valid_first(
+    hidden: torch.Tensor, labels: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Copies of what has labels, all of it here (by position: a mask's number is unknown)."""
+    order = (labels != -100).to(torch.int8).argsort(descending=True, stable=True)
+    return hidden[order], labels[order]
 
 
 def _chunks(
