@@ -52,22 +52,33 @@ def _adapted_linear(walk: Walk, x: Tensor, weight: Weight, role: Role) -> Tensor
     if adapter.cast_input and not (by_bitsandbytes and recipe.autocast):
         wanted = DType.FLOAT32 if adapter.fp32_input else adapter.dtype
         x = cast(walk, x, wanted, f"{weight.leaf} adapter input", kind)
+    dropped = x
     if adapter.lora_dropout > 0:
-        x = drop_out(walk, x, f"{weight.leaf} adapter input")
-    update = _low_rank(walk, x, weight)
+        dropped = drop_out(walk, x, f"{weight.leaf} adapter input")
+    if adapter.use_dora:
+        update = _magnitude(walk, dropped, result, weight, role)
+        result = add(walk, result, update, f"{weight.leaf} output with adapter", kind)
+        del update, dropped, x
+        return cast(walk, result, result_dtype, f"{weight.leaf} output", kind)
     del x
+    update = _low_rank(walk, dropped, weight)
+    del dropped
     if by_bitsandbytes and not recipe.autocast:
         update = cast(walk, update, result_dtype, f"{weight.leaf} adapter output", kind)
-    if adapter.use_dora:
-        result = _magnitude(walk, result, update, weight)
-    else:
-        result = add(walk, result, update, f"{weight.leaf} output with adapter", kind)
+    result = add(walk, result, update, f"{weight.leaf} output with adapter", kind)
     del update
     return cast(walk, result, result_dtype, f"{weight.leaf} output", kind)
 
 
 def _low_rank(walk: Walk, x: Tensor, weight: Weight) -> Tensor:
     """``lora_B(lora_A(x)) * scaling``."""
+    wide = _unscaled(walk, x, weight)
+    del x
+    return scale(walk, wide, f"{weight.leaf} adapter output", OperationKind.ADAPTER)
+
+
+def _unscaled(walk: Walk, x: Tensor, weight: Weight) -> Tensor:
+    """``lora_B(lora_A(x))``."""
     recipe, adapter = walk.recipe, walk.recipe.adapter
     assert adapter is not None  # noqa: S101
     operand = recipe.compute_dtype if recipe.autocast else x.dtype
@@ -86,7 +97,7 @@ def _low_rank(walk: Walk, x: Tensor, weight: Weight) -> Tensor:
         kind=kind,
     )
     del x
-    wide = dense(
+    return dense(
         walk,
         narrow,
         f"{weight.leaf}.lora_B",
@@ -97,8 +108,6 @@ def _low_rank(walk: Walk, x: Tensor, weight: Weight) -> Tensor:
         gradient_elements=float(rank * weight.out_features),
         kind=kind,
     )
-    del narrow
-    return scale(walk, wide, f"{weight.leaf} adapter output", kind)
 
 
 def _fused_adapted_linear(walk: Walk, x: Tensor, weight: Weight, role: Role) -> Tensor:
@@ -170,47 +179,104 @@ def drop_out(walk: Walk, x: Tensor, name: str) -> Tensor:
     return tape.link(out, (x,), (mask,), backward)
 
 
-def _magnitude(walk: Walk, result: Tensor, update: Tensor, weight: Weight) -> Tensor:
-    """DoRA: the sum of base and update, rescaled by a trained magnitude per output.
+def _magnitude(walk: Walk, x: Tensor, result: Tensor, weight: Weight, role: Role) -> Tensor:
+    """DoRA: what is added to the base output, base and update rescaled by a trained magnitude.
 
-    The norm of ``W + B A`` needs the adapter's product with an identity, the (dequantised) weight
-    and their sum: three weight-sized temporaries in the adapter's dtype; base output and update
-    are kept for the magnitude's gradient.
-    Source: peft 0.13-0.21 ``tuners/lora/dora.py DoraLinearLayer.forward``.
+    The norm of ``W + B A`` is made of matrices: the adapter's product with an identity (in x in),
+    the weight and their sum in the input's dtype. With dropout the base product runs again on the
+    dropped-out input, and the graph keeps the weight's half copy where autocast made one.
+    Source: peft 0.21.2 ``tuners/lora/dora.py DoraLinearLayer.forward, get_lora_weight``,
+    ``tuners/lora/variants.py DoraLinearVariant.forward``.
     """
-    tape, elements = walk.tape, result.elements
-    adapter = walk.recipe.adapter
-    assert adapter is not None  # noqa: S101
-    size = float(weight.num_weight_elements)
-    temporaries = [tape.tensor(size, adapter.dtype, f"{weight.leaf} weight norm") for _ in range(3)]
-    tape.matmul(
-        f"{weight.leaf} weight norm",
-        float(weight.in_features),
+    adapter, name = walk.recipe.adapter, weight.leaf
+    assert adapter is not None  # noqa: S101 - roles promise it
+    matrices = _matrices_of_norm(walk, x.dtype, weight, role)
+    update = _unscaled(walk, x, weight)
+    if adapter.lora_dropout > 0:
+        base = _base_again(walk, x, weight)
+    else:
+        base = share(result)
+    del result, x
+    base = _rescale(walk, base, f"{name} base")
+    update = _rescale(walk, update, f"{name} update")
+    update = scale(walk, update, f"{name} adapter output", OperationKind.ADAPTER)
+    del matrices
+    walk.tape.elementwise("magnitude", 0.0, launches=1.0, kind=OperationKind.ADAPTER)
+    return add(walk, base, update, f"{name} DoRA output", OperationKind.ADAPTER)
+
+
+def _matrices_of_norm(walk: Walk, dtype: DType, weight: Weight, role: Role) -> list[Tensor]:
+    """The matrices behind the norm of ``W + B A``; those that the rest of the forward holds.
+
+    The product's graph, which no gradient reaches, holds its operand: the identity.
+    """
+    tape, recipe, adapter, name = walk.tape, walk.recipe, walk.recipe.adapter, weight.leaf
+    assert adapter is not None  # noqa: S101 - roles promise it
+    operand = recipe.compute_dtype if recipe.autocast else adapter.dtype
+    inputs, outputs = float(weight.in_features), float(weight.out_features)
+    size = inputs * outputs
+    identity = tape.tensor(inputs * inputs, adapter.dtype, f"{name} identity")
+    held = [identity]
+    if operand is not adapter.dtype:
+        held = [tape.tensor(inputs * inputs, operand, f"{name} identity as {operand}")]
+    if not tape.grad:
+        held.clear()
+    product = tape.tensor(size, operand, f"{name} adapter's product with the identity")
+    del identity
+    if operand is not dtype:
+        product = tape.tensor(size, dtype, f"{name} adapter's product as {dtype}")
+    held.append(product)
+    del product
+    if role.quantized:
+        held.extend(expanded(walk, weight)[:1])
+    elif role.dtype is not dtype:
+        held.append(tape.tensor(size, dtype, f"{name} weight as {dtype}"))
+    scaled = tape.tensor(size, dtype, f"{name} adapter's product, scaled")
+    total = tape.tensor(size, dtype, f"{name} weight with adapter")
+    del scaled, total
+    kind, rank = OperationKind.ADAPTER, adapter.r
+    tape.matmul(f"{name} weight norm", inputs, rank, inputs, operand, kind=kind)
+    tape.matmul(f"{name} weight norm", inputs, outputs, rank, operand, kind=kind)
+    traffic = (8 * size + 2 * inputs * inputs) * dtype.num_bytes
+    tape.elementwise("weight norm", traffic, launches=8.0, kind=kind)
+    return held
+
+
+def _base_again(walk: Walk, x: Tensor, weight: Weight) -> Tensor:
+    """The base product of the dropped-out input with the weight in the input's dtype."""
+    source = x.dtype
+    operand = walk.recipe.compute_dtype if walk.recipe.autocast else source
+    x = cast(walk, x, operand, f"{weight.leaf} dropped-out input")
+    return dense(
+        walk,
+        x,
+        f"{weight.leaf} again",
+        weight.in_features,
         weight.out_features,
-        adapter.r,
-        adapter.dtype,
-        kind=OperationKind.ADAPTER,
+        trained=False,
+        weight_dtype=source,
+        gradient_elements=0.0,
     )
-    tape.elementwise(
-        "weight norm", 8 * size * adapter.dtype.num_bytes, launches=8.0, kind=OperationKind.ADAPTER
-    )
-    del temporaries
+
+
+def _rescale(walk: Walk, x: Tensor, name: str) -> Tensor:
+    """``magnitude / norm * x``: keeps x; the gradient is made in the product's dtype, then cast."""
+    tape, elements, source, adapter = walk.tape, x.elements, x.dtype, walk.recipe.adapter
+    assert adapter is not None  # noqa: S101 - roles promise it
     if tape.grad:
         tape.saves()
-    dtype = promote(result.dtype, update.dtype)
-    rescaled = tape.tensor(elements, dtype, f"{weight.leaf} DoRA base part")
-    scaled = tape.tensor(elements, dtype, f"{weight.leaf} DoRA update part")
-    out = tape.tensor(elements, dtype, f"{weight.leaf} output with adapter")
-    tape.elementwise("magnitude", 9 * out.size, launches=5.0, kind=OperationKind.ADAPTER)
-    del rescaled, scaled
+    dtype = promote(source, adapter.dtype)
+    out = tape.tensor(elements, dtype, f"{name}, rescaled")
+    kind = OperationKind.ADAPTER
+    tape.elementwise("magnitude", x.size + out.size, kind=kind)
 
-    def backward(grad: Tensor) -> tuple[Tensor, Tensor]:
-        product = tape.tensor(elements, dtype, f"gradient of {weight.leaf} magnitude")
-        tape.weight_gradient(float(weight.out_features), adapter.dtype, f"{weight.leaf} magnitude")
-        tape.elementwise("magnitude", 10 * grad.size, launches=8.0, kind=OperationKind.ADAPTER)
+    def backward(grad: Tensor) -> tuple[Tensor]:
+        product = tape.tensor(elements, dtype, f"gradient of {name} magnitude")
+        tape.elementwise("magnitude", 6 * grad.size, launches=4.0, kind=kind)
         del product
-        one = tape.tensor(elements, dtype, f"gradient of {weight.leaf} base")
-        other = tape.tensor(elements, dtype, f"gradient of {weight.leaf} update")
-        return one, other
+        result = tape.tensor(elements, dtype, f"gradient of {name}, rescaled")
+        if source is not dtype:
+            result = tape.tensor(elements, source, f"gradient of {name}")
+        return (result,)
 
-    return tape.link(out, (result, update), (result, update), backward, trains=True)
+    return tape.link(out, (x,), (x,), backward, trains=True)
