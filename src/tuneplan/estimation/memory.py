@@ -464,7 +464,10 @@ def _step_temporary(stack: _Stack) -> float:
     _, _, states = shards_of(stack.parallelism)
     if stack.parallelism.offload is not Offload.NONE:
         return 0.0
-    return step_temporary_bytes(stack.held, stack.recipe) / states + (stack.gathered.step_bytes)
+    zero = (Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3)
+    flat = stack.parallelism.strategy not in zero  # else among the gathered
+    temporary = step_temporary_bytes(stack.held, stack.recipe, flat_masters=flat)
+    return temporary / states + stack.gathered.step_bytes
 
 
 def _host_bytes(stack: _Stack) -> Number:

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from tuneplan.estimation.optimizer_memory import (
+    TrainedTensor,
+    adapter_pieces,
+    state_bytes,
+    step_temporaries,
+    trained_pieces,
+)
 from tuneplan.estimation.roles import Place, Role, head_of, role_of, with_expert_targets
 from tuneplan.spec.architecture import LayerGroup, ModelArchitecture, Weight
 from tuneplan.spec.parallelism import Parallelism
 from tuneplan.spec.recipe import (
-    DType,
     Method,
-    Optimizer,
-    OptimizerFamily,
-    OptimizerImplementation,
     Quantization,
     TrainingRecipe,
 )
 
-_SMALL_TENSOR = 4096  # bitsandbytes keeps states of smaller tensors in fp32
 _PAGED_FROM = 100_000  # bitsandbytes pages states of tensors of at least so many elements
 
 
@@ -44,7 +45,7 @@ class Persistent:
         adapter_bytes: Adapters.
         gradient_bytes: Gradients of everything trained.
         state_bytes: Optimizer states in the allocator; ``paged_state_bytes`` outside it.
-        num_trained: Trained parameters; ``largest_trained`` of one tensor.
+        trained: Every trained tensor and how many of it there are; ``num_trained`` parameters.
         outer_bytes: Of embeddings, final norm and head (what FSDP's root unit gathers).
     """
 
@@ -59,7 +60,7 @@ class Persistent:
     master_bytes: float = 0.0
     num_trained: int = 0
     num_trained_tensors: int = 0
-    largest_trained: int = 0
+    trained: list[tuple[TrainedTensor, int]] = field(default_factory=list)
     largest_quantized: int = 0
     outer_parameters: int = 0
     outer_bytes: float = 0.0
@@ -126,7 +127,7 @@ def _add_tied_head(total: Persistent, head: Weight, recipe: TrainingRecipe) -> N
     """A tied head has no weight, yet it is a module: it can be adapted or saved whole."""
     role = role_of(head, recipe, Place.HEAD)
     if role.copied:
-        _add_copy(total, head.num_parameters, 1, recipe)
+        _add_copy(total, head, Place.HEAD, 1, recipe)
     if role.adapted:
         _add_adapter(total, head, role, 1, recipe)
 
@@ -148,18 +149,21 @@ def _add_weight(total: Persistent, held: Held, recipe: TrainingRecipe) -> None:
         total.largest_quantized = max(total.largest_quantized, weight.num_weight_elements)
     elif role.trained:
         total.trained_bytes += size
-        _add_trained(total, elements, count, role.dtype, recipe)
+        _add_trained(total, trained_pieces(weight, role.dtype, held.place), count, recipe)
     else:
         total.frozen_bytes += size
     if role.copied:
-        _add_copy(total, elements, count, recipe)
+        _add_copy(total, weight, held.place, count, recipe)
     if role.adapted:
         _add_adapter(total, weight, role, count, recipe)
 
 
-def _add_copy(total: Persistent, elements: int, count: int, recipe: TrainingRecipe) -> None:
-    total.trained_bytes += elements * recipe.trainable_dtype.num_bytes * count
-    _add_trained(total, elements, count, recipe.trainable_dtype, recipe)
+def _add_copy(
+    total: Persistent, weight: Weight, place: Place, count: int, recipe: TrainingRecipe
+) -> None:
+    dtype = recipe.trainable_dtype
+    total.trained_bytes += weight.num_parameters * dtype.num_bytes * count
+    _add_trained(total, trained_pieces(weight, dtype, place), count, recipe)
 
 
 def _add_adapter(
@@ -167,27 +171,28 @@ def _add_adapter(
 ) -> None:
     adapter = recipe.adapter
     assert adapter is not None  # noqa: S101 - roles promise it
-    for elements in role.adapter_parameters(weight, adapter):
-        total.adapter_bytes += elements * adapter.dtype.num_bytes * count
-        _add_trained(total, elements, count, adapter.dtype, recipe)
+    pieces = adapter_pieces(weight, role, adapter)
+    total.adapter_bytes += sum(one.elements for one in pieces) * adapter.dtype.num_bytes * count
+    _add_trained(total, pieces, count, recipe)
 
 
 def _add_trained(
-    total: Persistent, elements: int, count: int, dtype: DType, recipe: TrainingRecipe
+    total: Persistent, pieces: list[TrainedTensor], count: int, recipe: TrainingRecipe
 ) -> None:
-    total.num_trained += elements * count
-    total.num_trained_tensors += count
-    total.largest_trained = max(total.largest_trained, elements)
-    gradient = recipe.gradient_dtype or dtype
-    total.gradient_bytes += elements * gradient.num_bytes * count
     optimizer = recipe.optimizer
-    states = state_bytes(elements, optimizer) * count
-    if optimizer.paged and elements >= _PAGED_FROM:
-        total.paged_state_bytes += states
-    else:
-        total.state_bytes += states
-    if optimizer.master_weights:
-        total.master_bytes += 4 * elements * count
+    for one in pieces:
+        total.trained.append((one, count))
+        total.num_trained += one.elements * count
+        total.num_trained_tensors += count
+        gradient = recipe.gradient_dtype or one.dtype
+        total.gradient_bytes += one.elements * gradient.num_bytes * count
+        states = state_bytes(one, optimizer) * count
+        if optimizer.paged and one.elements >= _PAGED_FROM:
+            total.paged_state_bytes += states
+        else:
+            total.state_bytes += states
+        if optimizer.master_weights:
+            total.master_bytes += 4 * one.elements * count
 
 
 def quantized_bytes(elements: int, quantization: Quantization) -> tuple[float, float]:
@@ -209,54 +214,21 @@ def quantized_bytes(elements: int, quantization: Quantization) -> tuple[float, f
     return packed, groups * 4
 
 
-def state_bytes(elements: int, optimizer: Optimizer) -> float:
-    """Bytes of optimizer state for one tensor of ``elements`` trained parameters.
+def step_temporary_bytes(
+    held: Persistent, recipe: TrainingRecipe, *, flat_masters: bool = False
+) -> float:
+    """What the optimizer step allocates in passing (``optimizer_memory.step_temporaries``).
 
-    8-bit states: a byte each and an fp32 scale per 256 (bitsandbytes 0.44 and later); tensors
-    under 4096 elements stay fp32. Adafactor: a row and a column in fp32, taken as 2 sqrt(n).
+    ``flat_masters``: half gradients are cast to fp32 and laid flat for the master weights, two
+    copies beside the gradients themselves, which end before the update (DeepSpeed 0.18
+    ``runtime/fp16/fused_optimizer.py step``).
     """
-    width = optimizer.state_dtype.num_bytes
-    eight_bit = 1.0 + 4 / 256 if elements >= _SMALL_TENSOR else 4.0
-    per_element = {
-        OptimizerFamily.ADAMW: 2.0 * width,
-        OptimizerFamily.ADAMW_8BIT: 2.0 * eight_bit,
-        OptimizerFamily.LION: 1.0 * width,
-        OptimizerFamily.LION_8BIT: 1.0 * eight_bit,
-        OptimizerFamily.SGD: 0.0,
-        OptimizerFamily.SGD_MOMENTUM: 1.0 * width,
-        OptimizerFamily.MUON: 1.0 * width,
-        OptimizerFamily.ADAFACTOR: 0.0,
-    }[optimizer.family]
-    if optimizer.family is OptimizerFamily.ADAFACTOR:
-        return 8.0 * math.sqrt(elements)
-    return elements * per_element
-
-
-def step_temporary_bytes(held: Persistent, recipe: TrainingRecipe) -> float:
-    """What the optimizer step allocates in passing.
-
-    foreach AdamW makes one list as large as all second moments (``torch/optim/adamw.py``
-    ``_multi_tensor_adamw``: ``_foreach_sqrt``); fused none; a loop one tensor at a time;
-    Adafactor an fp32 update of the largest tensor; Muon's Newton-Schulz two half copies of it.
-    """
-    optimizer = recipe.optimizer
-    largest = held.largest_trained
-    if optimizer.in_backward:
-        return 0.0
-    if optimizer.family is OptimizerFamily.ADAFACTOR:
-        return 2.0 * 4 * largest
-    if optimizer.family is OptimizerFamily.MUON:
-        return 3.0 * 2 * largest
-    if optimizer.family in (OptimizerFamily.ADAMW_8BIT, OptimizerFamily.LION_8BIT):
-        return 0.0
-    width = 4 if optimizer.master_weights else optimizer.state_dtype.num_bytes
-    if optimizer.implementation is OptimizerImplementation.FOREACH:
-        if optimizer.family is OptimizerFamily.SGD:
-            return 0.0
-        return float(held.num_trained * width)
-    if optimizer.implementation is OptimizerImplementation.FOR_LOOP:
-        return 2.0 * largest * width
-    return 0.0
+    found = step_temporaries(held.trained, recipe.optimizer, recipe.gradient_dtype)
+    total = sum(size * count for size, count in found)
+    if recipe.optimizer.master_weights and flat_masters:
+        flat = 4.0 * held.num_trained
+        return max(2 * flat, flat + total - held.gradient_bytes)
+    return total
 
 
 def shards_of(parallelism: Parallelism) -> tuple[int, int, int]:

@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tuneplan.estimation.persistent import num_trained_layers, quantized_bytes, state_bytes
+from tuneplan.estimation.optimizer_memory import (
+    TrainedTensor,
+    adapter_pieces,
+    moments,
+    state_bytes,
+    step_temporaries,
+    trained_pieces,
+)
+from tuneplan.estimation.persistent import num_trained_layers, quantized_bytes
 from tuneplan.estimation.roles import Place, Role, head_of, role_of, with_expert_targets
 from tuneplan.spec.architecture import Layer, ModelArchitecture, Weight
 from tuneplan.spec.recipe import (
     DType,
     OptimizerFamily,
-    OptimizerImplementation,
     Quantization,
     QuantizationType,
     TrainingRecipe,
@@ -36,14 +43,6 @@ class LoadedTensor:
     sizes: tuple[int, ...]
     staging: int = 0
     upcast_from: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class TrainedTensor:
-    """One trained tensor: elements and dtype."""
-
-    elements: int
-    dtype: DType
 
 
 def in_order(
@@ -119,15 +118,15 @@ def adapter_tensors(model: ModelArchitecture, recipe: TrainingRecipe) -> list[Tr
     """What PEFT adds, in its order: A, B (and magnitude) of each module, whole copies."""
     adapter = recipe.adapter
     found: list[TrainedTensor] = []
-    weights = [(weight, role) for weight, role, _ in in_order(model, recipe)]
+    weights = list(in_order(model, recipe))
     if head_of(model, recipe) is None:  # a tied head is a module, if not a weight
-        weights.append((model.head_weight, role_of(model.head_weight, recipe, Place.HEAD)))
-    for weight, role in weights:
+        head = model.head_weight
+        weights.append((head, role_of(head, recipe, Place.HEAD), Place.HEAD))
+    for weight, role, place in weights:
         if role.copied:
-            found.append(TrainedTensor(weight.num_parameters, recipe.trainable_dtype))
+            found += trained_pieces(weight, recipe.trainable_dtype, place)
         if role.adapted and adapter is not None:
-            pieces = role.adapter_parameters(weight, adapter)
-            found += [TrainedTensor(n, adapter.dtype) for n in pieces]
+            found += adapter_pieces(weight, role, adapter)
     return found
 
 
@@ -136,10 +135,9 @@ def trained_tensors(model: ModelArchitecture, recipe: TrainingRecipe) -> list[Tr
     if recipe.method.uses_adapter:
         return adapter_tensors(model, recipe)
     found: list[TrainedTensor] = []
-    for weight, role, _ in in_order(model, recipe):
+    for weight, role, place in in_order(model, recipe):
         if role.trained:
-            pieces = (weight.num_weight_elements, weight.num_bias_elements)
-            found += [TrainedTensor(n, role.dtype) for n in pieces if n]
+            found += trained_pieces(weight, role.dtype, place)
     return found
 
 
@@ -148,9 +146,8 @@ def optimizer_state_sizes(tensor: TrainedTensor, recipe: TrainingRecipe) -> list
     optimizer = recipe.optimizer
     if optimizer.paged and tensor.elements >= _PAGED_FROM:
         return []
-    total = state_bytes(tensor.elements, optimizer)
-    one = (OptimizerFamily.LION, OptimizerFamily.LION_8BIT, OptimizerFamily.SGD_MOMENTUM)
-    parts = 1 if optimizer.family in (*one, OptimizerFamily.MUON) else 2
+    total = state_bytes(tensor, optimizer)
+    parts = moments(tensor, optimizer)
     if optimizer.family in _EIGHT_BIT and total < 4 * parts * tensor.elements:
         return [tensor.elements, tensor.elements // 256 * 4] * parts  # values and their scales
     return [int(total / parts)] * parts if total else []
@@ -158,19 +155,9 @@ def optimizer_state_sizes(tensor: TrainedTensor, recipe: TrainingRecipe) -> list
 
 def step_temporary_sizes(trained: list[TrainedTensor], recipe: TrainingRecipe) -> list[int]:
     """Bytes of what the step allocates in passing (``persistent.step_temporary_bytes``)."""
-    optimizer = recipe.optimizer
-    largest = max((tensor.elements for tensor in trained), default=0)
-    width = 4 if optimizer.master_weights else optimizer.state_dtype.num_bytes
-    if optimizer.in_backward or optimizer.family in _EIGHT_BIT:
-        return []
-    if optimizer.family is OptimizerFamily.ADAFACTOR:
-        return [4 * largest] * 2
-    if optimizer.family is OptimizerFamily.MUON:
-        return [2 * largest] * 3
-    if optimizer.implementation is OptimizerImplementation.FOR_LOOP:
-        return [largest * width] * 2
-    if optimizer.implementation is OptimizerImplementation.FUSED:
-        return []
-    if optimizer.family is OptimizerFamily.SGD:
-        return []
-    return [tensor.elements * width for tensor in trained]
+    if recipe.optimizer.master_weights:
+        return [4 * tensor.elements for tensor in trained] * 2
+    found = step_temporaries(
+        ((tensor, 1) for tensor in trained), recipe.optimizer, recipe.gradient_dtype
+    )
+    return [int(size) for size, count in found for _ in range(count)]

@@ -194,4 +194,5 @@ def make_optimizer(
         paged=kind.paged,
         in_backward=in_backward,
         master_weights=master_weights,
+        follows_weights=not fp32,
     )

@@ -170,6 +170,8 @@ class Optimizer:
         state_dtype: Of the moments (ignored by the 8-bit families).
         paged: States live in unified memory and leave the allocator.
         in_backward: The step runs inside backward, so gradients never accumulate.
+        follows_weights: Each tensor's moments have its own dtype (PyTorch's optimizers), where
+            not all trained tensors have the same one; else all have ``state_dtype``.
         master_weights: An fp32 copy of the trainable weights is kept beside them.
     """
 
@@ -180,6 +182,7 @@ class Optimizer:
     paged: bool = False
     in_backward: bool = False
     master_weights: bool = False
+    follows_weights: bool = False
 
 
 class Checkpointing(StrEnum):
