@@ -360,7 +360,7 @@ def _fused_linear(
     del chunk
     loss = tape.tensor(1.0, _FP32, "loss")
     storages = [tensor.storage for tensor in saved]
-    dtype = recipe.gradient_dtype or role.dtype
+    dtype = recipe.gradient_dtype or role.used_dtype
     del saved
 
     def backward(grad: Tensor) -> tuple[Tensor]:

@@ -434,9 +434,9 @@ def _embedding_gradient(stack: _Stack, backward: _Best, done: Number) -> None:
     role = role_of(weight, stack.recipe, Place.OUTER)
     if not (role.trained or role.copied):
         return
-    dtype = stack.recipe.gradient_dtype or role.dtype
+    dtype = stack.recipe.gradient_dtype or role.used_dtype
     size = float(weight.num_parameters * dtype.num_bytes)
-    third = size if _sums_tied_gradients(stack, role.dtype) else 0.0
+    third = size if _sums_tied_gradients(stack, role.used_dtype) else 0.0
     backward.offer(
         {
             "gradients": done,

@@ -168,7 +168,7 @@ def base_linear(walk: Walk, x: Tensor, weight: Weight, role: Role) -> Tensor:
     if role.quantized:
         return _quantized_linear(walk, x, weight)
     recipe = walk.recipe
-    operand = recipe.compute_dtype if recipe.autocast else role.dtype
+    operand = recipe.compute_dtype if recipe.autocast else role.used_dtype
     x = cast(walk, x, operand, f"{weight.leaf} input")
     return dense(
         walk,
@@ -177,7 +177,7 @@ def base_linear(walk: Walk, x: Tensor, weight: Weight, role: Role) -> Tensor:
         weight.in_features,
         weight.out_features,
         trained=role.trained or role.copied,
-        weight_dtype=role.dtype,
+        weight_dtype=role.used_dtype,
         gradient_elements=weight.num_parameters,
     )
 

@@ -58,7 +58,7 @@ def _head_of(walk: Walk, x: Tensor, weight: Weight) -> _Head:
     fp32 = recipe.loss.fp32_head
     return _Head(
         weight=weight,
-        held=recipe.trainable_dtype if role.copied else role.dtype,
+        held=role.used_dtype,
         operand=recipe.compute_dtype if recipe.autocast else _FP32 if fp32 else x.dtype,
         matrix=float(weight.out_features * weight.in_features),
         trained=role.trained or role.copied,

@@ -107,7 +107,7 @@ def job_of(
     role = role_of(embedding, recipe, Place.OUTER)
     gradient = 0
     if role.trained or role.copied:
-        width = (recipe.gradient_dtype or role.dtype).num_bytes
+        width = (recipe.gradient_dtype or role.used_dtype).num_bytes
         gradient = embedding.num_parameters * width
     trained = trained_tensors(model, recipe)
     return Job(

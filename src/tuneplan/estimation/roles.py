@@ -28,6 +28,7 @@ class Role:
         dtype: As held (of the unquantised form where ``quantized``).
         adapted: A low-rank adapter stands beside it.
         copied: ``modules_to_save``: a trained copy stands beside the frozen original.
+        copy_dtype: Of that copy.
         rank_factor: What the adapter's rank is multiplied by (2 where two matrices are one).
     """
 
@@ -37,6 +38,12 @@ class Role:
     quantized: bool = False
     copied: bool = False
     rank_factor: int = 1
+    copy_dtype: DType | None = None
+
+    @property
+    def used_dtype(self) -> DType:
+        """Of the weight that products read: the copy's where there is one."""
+        return self.copy_dtype or self.dtype
 
     def adapter_parameters(self, weight: Weight, adapter: Adapter) -> tuple[int, ...]:
         """Elements of each trained tensor of the weight's adapter: A, B and DoRA's magnitude."""
@@ -95,6 +102,7 @@ def _frozen_role(weight: Weight, recipe: TrainingRecipe, place: Place) -> Role:
         quantized=quantized,
         copied=copied,
         rank_factor=max(factor, 1),
+        copy_dtype=recipe.trainable_dtype if copied else None,
     )
 
 
