@@ -20,7 +20,7 @@ from tuneplan.estimation.recording import Recording, record_head
 from tuneplan.estimation.roles import Place, role_of
 from tuneplan.estimation.shadow import Meter, Storage, Tape, Tensor
 from tuneplan.spec.architecture import ModelArchitecture, Weight, WeightKind
-from tuneplan.spec.recipe import DType, LossPath, TrainingRecipe
+from tuneplan.spec.recipe import DType, LossPath, Objective, TrainingRecipe
 
 _FP32 = DType.FLOAT32
 # Reads and writes of a logit in ``cross_entropy``'s kernels. Forward: a row is read for its
@@ -181,9 +181,45 @@ def _full(walk: Walk, holder: list[Tensor], model: ModelArchitecture, held: list
     ``loss/loss_utils.py ForCausalLMLoss`` (4.46-5.24).
     """
     logits, named = _upcast_logits(walk, _trained_share(walk, holder), model, held)
+    preferred = None
+    if walk.recipe.objective is Objective.ORPO:
+        preferred = _loss_of_preferred(walk, logits)
     loss = _cross_entropy(walk, logits)
     del logits, named
-    return loss
+    return loss if preferred is None else _sum_of(walk, loss, preferred)
+
+
+def _loss_of_preferred(walk: Walk, logits: Tensor) -> Tensor:
+    """ORPO's language loss of the preferred half of the rows, on a contiguous copy of them.
+
+    It is made before the log-probabilities of all rows, so what it keeps is there in their
+    backward. Source: TRL 0.8 to 0.28 ``trainer/orpo_trainer.py concatenated_forward``.
+    """
+    tape, elements, dtype = walk.tape, logits.elements, logits.dtype
+    if walk.recipe.loss.output_fp32_copies:
+        dtype = _FP32
+    out = tape.tensor(elements / 2, dtype, "logits of preferred rows")
+    tape.elementwise("select", 2 * out.size, kind=OperationKind.LOSS)
+
+    def backward(grad: Tensor) -> tuple[Tensor]:
+        tape.elementwise("select", 3 * grad.size, launches=2.0, kind=OperationKind.LOSS)
+        del grad
+        return (tape.tensor(elements, logits_dtype, "gradient of logits, padded"),)
+
+    logits_dtype = logits.dtype
+    rows = tape.link(out, (logits,), (), backward)
+    del out, logits
+    return _cross_entropy(walk, rows)
+
+
+def _sum_of(walk: Walk, one: Tensor, other: Tensor) -> Tensor:
+    """Two losses added."""
+    out = walk.tape.tensor(1.0, _FP32, "loss")
+
+    def backward(grad: Tensor) -> tuple[Tensor, Tensor]:
+        return grad, grad
+
+    return walk.tape.link(out, (one, other), (), backward)
 
 
 def _upcast_logits(

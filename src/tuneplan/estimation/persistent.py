@@ -12,7 +12,7 @@ from tuneplan.estimation.optimizer_memory import (
     step_temporaries,
     trained_pieces,
 )
-from tuneplan.estimation.roles import Place, Role, head_of, role_of, with_expert_targets
+from tuneplan.estimation.roles import Place, Role, as_trained, head_of, role_of, with_expert_targets
 from tuneplan.spec.architecture import LayerGroup, ModelArchitecture, Weight
 from tuneplan.spec.parallelism import Parallelism
 from tuneplan.spec.recipe import (
@@ -114,6 +114,7 @@ def num_trained_layers(model: ModelArchitecture, recipe: TrainingRecipe, group: 
 
 def persistent(model: ModelArchitecture, recipe: TrainingRecipe) -> Persistent:
     """Add up every weight and what it brings with it."""
+    model = as_trained(model, recipe)
     recipe = with_expert_targets(model, recipe)
     total = Persistent()
     for held in held_weights(model, recipe):

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from tuneplan.estimation.adapters import split_targets
 from tuneplan.spec.architecture import ModelArchitecture, Weight, WeightKind
-from tuneplan.spec.recipe import Adapter, DType, Method, TrainingRecipe
+from tuneplan.spec.recipe import Adapter, DType, Method, Objective, TrainingRecipe
 
 
 class Place(StrEnum):
@@ -51,6 +51,18 @@ class Role:
         rank = adapter.r * self.rank_factor * matrices
         low_rank = (rank * weight.in_features, rank * weight.out_features)
         return (*low_rank, weight.out_features) if adapter.use_dora else low_rank
+
+
+def as_trained(model: ModelArchitecture, recipe: TrainingRecipe) -> ModelArchitecture:
+    """The model that the objective trains: a reward model has one score in place of a head.
+
+    Source: transformers ``modeling_layers.py GenericForSequenceClassification``, TRL
+    ``trainer/reward_trainer.py`` (``num_labels=1``).
+    """
+    if recipe.objective is not Objective.RM:
+        return model
+    score = Weight(name="score", kind=WeightKind.LINEAR, shape=(1, model.hidden_size))
+    return replace(model, head=score, logit_scale=False, logit_softcap=False)
 
 
 def head_of(model: ModelArchitecture, recipe: TrainingRecipe) -> Weight | None:

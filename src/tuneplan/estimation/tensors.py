@@ -14,7 +14,7 @@ from tuneplan.estimation.optimizer_memory import (
     trained_pieces,
 )
 from tuneplan.estimation.persistent import num_trained_layers, quantized_bytes
-from tuneplan.estimation.roles import Place, Role, head_of, role_of, with_expert_targets
+from tuneplan.estimation.roles import Place, Role, as_trained, head_of, role_of, with_expert_targets
 from tuneplan.spec.architecture import Layer, ModelArchitecture, Weight
 from tuneplan.spec.recipe import (
     DType,
@@ -52,6 +52,7 @@ def in_order(
 
     Embeddings, image tower, layers by position, final norm, head.
     """
+    model = as_trained(model, recipe)
     recipe = with_expert_targets(model, recipe)
     weights = [(weight, Place.OUTER) for weight in model.embeddings]
     if model.vision is not None:
@@ -116,7 +117,7 @@ def _quantized(elements: int, quantization: Quantization) -> LoadedTensor:
 
 def adapter_tensors(model: ModelArchitecture, recipe: TrainingRecipe) -> list[TrainedTensor]:
     """What PEFT adds, in its order: A, B (and magnitude) of each module, whole copies."""
-    adapter = recipe.adapter
+    model, adapter = as_trained(model, recipe), recipe.adapter
     found: list[TrainedTensor] = []
     weights = list(in_order(model, recipe))
     if head_of(model, recipe) is None:  # a tied head is a module, if not a weight

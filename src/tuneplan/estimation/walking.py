@@ -9,7 +9,7 @@ from tuneplan.estimation.layers import LayerProfile, profile_layer
 from tuneplan.estimation.losses import HeadProfile, profile_head
 from tuneplan.estimation.operations import Number, Operation
 from tuneplan.estimation.persistent import num_trained_layers
-from tuneplan.estimation.roles import Place, Role, role_of, with_expert_targets
+from tuneplan.estimation.roles import Place, Role, as_trained, role_of, with_expert_targets
 from tuneplan.estimation.sharding import seen_by_layers
 from tuneplan.spec.architecture import LayerGroup, ModelArchitecture
 from tuneplan.spec.parallelism import Parallelism
@@ -62,6 +62,7 @@ def walk_model(
     ``sequences`` and ``length`` may be arrays of one shape: many micro-batches at once.
     ``record`` also says what is alive at the peaks.
     """
+    model = as_trained(model, recipe)
     seen = seen_by_layers(with_expert_targets(model, recipe), parallelism)
     accumulating = recipe.gradient_accumulation_steps > 1 and not recipe.optimizer.in_backward
     groups = []
