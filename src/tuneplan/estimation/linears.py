@@ -46,7 +46,8 @@ def _adapted_linear(walk: Walk, x: Tensor, weight: Weight, role: Role) -> Tensor
         and recipe.quantization is not None
         and (recipe.quantization.type is not QuantizationType.GPTQ)
     )
-    if by_bitsandbytes and adapter.cast_input:
+    four_bit = recipe.quantization is not None and recipe.quantization.bits == 4
+    if by_bitsandbytes and four_bit and adapter.cast_input:
         result = _clone(walk, result, weight.leaf)
     result_dtype = result.dtype
     if adapter.cast_input and not (by_bitsandbytes and recipe.autocast):

@@ -15,7 +15,7 @@ from tuneplan.estimation.operations import Number, OperationKind
 from tuneplan.estimation.roles import Place, Role
 from tuneplan.estimation.shadow import Tape, Tensor
 from tuneplan.spec.architecture import Weight
-from tuneplan.spec.recipe import DType, TrainingRecipe
+from tuneplan.spec.recipe import DType, QuantizationType, TrainingRecipe
 
 # Two broadcast kernels that expand AutoGPTQ's weights: two operands and a result each.
 _BROADCASTS: Final = 2
@@ -254,6 +254,8 @@ def _quantized_linear(walk: Walk, x: Tensor, weight: Weight) -> Tensor:
     recipe, tape = walk.recipe, walk.tape
     quantization = recipe.quantization
     assert quantization is not None  # noqa: S101 - roles promise it
+    if quantization.type is QuantizationType.INT8:
+        return _int8_linear(walk, x, weight)
     compute, source = recipe.compute_dtype, x.dtype
     x = cast(walk, x, compute, f"{weight.leaf} input")
     name, rows = weight.leaf, x.elements / weight.in_features
@@ -279,6 +281,54 @@ def _quantized_linear(walk: Walk, x: Tensor, weight: Weight) -> Tensor:
     out = tape.link(out, (x,), kept, backward)
     del x, kept
     return cast(walk, out, source, f"{name} output")
+
+
+def _int8_linear(walk: Walk, x: Tensor, weight: Weight) -> Tensor:
+    """A linear over int8 weights: its input is quantised by row, the product made in int32.
+
+    Forward: an fp16 copy of the input (for its bytes and the mask of outliers), the product in
+    int32 and in fp16, the output in the input's dtype. The input stays an attribute of the graph's
+    node in every version. Backward: the weight in the gradient's dtype, scaled in place.
+    Source: bitsandbytes 0.43-0.50 ``autograd/_functions.py MatMul8bitLt``, ``backends/cuda/ops.py
+    int8_vectorwise_quant, int8_scaled_mm``.
+    """
+    tape, name, source, elements = walk.tape, weight.leaf, x.dtype, x.elements
+    rows = elements / weight.in_features
+    size = rows * weight.out_features
+    half = DType.FLOAT16
+    if tape.grad:
+        tape.saves()
+    copies = [tape.tensor(elements, half, f"{name} input as {half}")]
+    if source is half:
+        copies.clear()
+    stored = tape.tensor(elements, DType.INT8, f"{name} input in int8")
+    copies.append(tape.tensor(elements, half, f"{name} input without sign"))
+    copies.append(tape.tensor(elements, DType.INT8, f"{name} outliers"))
+    del copies
+    wide = tape.tensor(size, DType.FLOAT32, f"{name} output in int32")
+    out = tape.tensor(size, half, f"{name} output as {half}")
+    tape.elementwise(f"{name} input", elements * (2 * source.num_bytes + 8), launches=3.0)
+    tape.matmul(name, rows, weight.out_features, weight.in_features, walk.recipe.compute_dtype)
+    tape.elementwise(f"{name} output", size * (6 + 2 + source.num_bytes), launches=2.0)
+    if source is not half:
+        out = tape.tensor(size, source, f"{name} output")
+    del stored, wide
+    matrix = float(weight.num_weight_elements)
+
+    def backward(grad: Tensor) -> tuple[Tensor]:
+        expanded = tape.tensor(matrix, source, f"{name} dequantised")
+        traffic = matrix * (1 + 3 * source.num_bytes)
+        tape.elementwise(
+            name, traffic, kind=OperationKind.DEQUANTIZE, launches=2.0, strided=traffic
+        )
+        result = tape.tensor(elements, source, f"gradient of {name} input")
+        tape.matmul(name, rows, weight.in_features, weight.out_features, source)
+        del expanded, grad
+        return (result,)
+
+    if x.node is not None or not tape.grad:
+        tape.keep_attribute(x)
+    return tape.link(out, (x,), (), backward)
 
 
 def expanded(walk: Walk, weight: Weight) -> list[Tensor]:
