@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -26,6 +26,8 @@ class _Head:
         operand: dtype of its products.
         matrix: Elements of the weight.
         passes_fp32: The weight is cast to fp32 before the product (``Loss.fp32_head``).
+        cached: Autocast casts the trained weight once for all chunks
+            (``aten/src/ATen/autocast_mode.cpp cached_cast``), so gradients are summed in half.
     """
 
     weight: Weight
@@ -34,6 +36,7 @@ class _Head:
     matrix: float
     trained: bool
     passes_fp32: bool
+    cached: bool
 
     def casts(self, source: DType) -> list[DType]:
         """What a tensor of ``source`` is cast to, one after the other, to be an operand."""
@@ -55,14 +58,16 @@ class _Head:
 def _head_of(walk: Walk, x: Tensor, weight: Weight) -> _Head:
     recipe = walk.recipe
     role: Role = role_of(weight, recipe, walk.place)
-    fp32 = recipe.loss.fp32_head
+    fp32, trained = recipe.loss.fp32_head, role.trained or role.copied
+    is_leaf = not recipe.loss.skips_masked  # TRL multiplies with a transposed view
     return _Head(
         weight=weight,
         held=role.used_dtype,
         operand=recipe.compute_dtype if recipe.autocast else _FP32 if fp32 else x.dtype,
         matrix=float(weight.out_features * weight.in_features),
-        trained=role.trained or role.copied,
+        trained=trained,
         passes_fp32=fp32,
+        cached=recipe.autocast and trained and is_leaf and role.used_dtype is _FP32,
     )
 
 
@@ -73,7 +78,8 @@ def recomputed_chunks(walk: Walk, x: Tensor, weight: Weight) -> Tensor:
     logits die before the softmax where the code names the fp32 copy in their place; where autocast
     makes the copy they do not. Backward: the same again, then (without the logits, which nothing
     keeps) the log-softmax, the picked labels' gradient and that of the logits, and the two products.
-    The gradient of a trained head waits while the other chunks run.
+    The gradient of a trained head waits while the other chunks run; where it is the view of a
+    product, the second one is added into a third matrix (``input_buffer.cpp``).
     Source: TRL 1.7 to 1.14 ``trainer/sft_trainer.py _chunk`` (its entropy makes two more fp32
     tensors), PyTorch 2.13 ``derivatives.yaml`` (``_log_softmax``: result).
     """
@@ -82,7 +88,11 @@ def recomputed_chunks(walk: Walk, x: Tensor, weight: Weight) -> Tensor:
     tokens = elements / weight.in_features
     rows = _rows_of_chunk(walk, tokens)
     chunks = float(np.mean(tokens / rows))
-    _one_forward(walk, head, rows, source, keeps=False)
+    shared = None
+    if head.cached:
+        shared = tape.tensor(head.matrix, head.operand, f"lm_head weight as {head.operand}")
+    _one_forward(walk, replace(head, held=head.operand) if shared else head, rows, source)
+    del shared
     tape.matmul("lm_head", tokens, weight.out_features, weight.in_features, head.operand)
     logits = tokens * weight.out_features
     casts = chunks * head.cast_traffic
@@ -97,9 +107,10 @@ def recomputed_chunks(walk: Walk, x: Tensor, weight: Weight) -> Tensor:
         result = tape.tensor(elements, source, "gradient of last hidden state")
         waiting = None
         if head.trained and chunks > 1:
-            waiting = tape.tensor(head.matrix, head.held, "gradient of lm_head, other chunks")
+            dtype = head.operand if head.cached else head.held
+            waiting = tape.tensor(head.matrix, dtype, "gradient of lm_head, other chunks")
         kept = _one_forward(walk, head, rows, source, keeps=True)
-        _one_backward(walk, head, rows, kept)
+        _one_backward(walk, head, rows, kept, adds=waiting is not None)
         inputs, outputs = weight.in_features, weight.out_features
         tape.matmul("lm_head", tokens, outputs, inputs, head.operand)
         tape.matmul("lm_head input gradient", tokens, inputs, outputs, head.operand)
@@ -109,9 +120,11 @@ def recomputed_chunks(walk: Walk, x: Tensor, weight: Weight) -> Tensor:
         _cast_head(walk, (2 if head.trained else 1) * casts, chunks)
         if head.trained:
             tape.matmul("lm_head weight", outputs, inputs, tokens, head.operand)
-            del waiting
             dtype = walk.recipe.gradient_dtype or head.held
+            if waiting is not None and waiting.dtype is dtype:
+                waiting = None  # it becomes the gradient
             tape.weight_gradient(head.matrix, dtype, "lm_head")
+        del waiting
         return (result,)
 
     return tape.link(loss, (x,), (x,), backward, trains=head.trained)
@@ -123,7 +136,7 @@ def _cast_head(walk: Walk, traffic: float, launches: float) -> None:
 
 
 def _one_forward(
-    walk: Walk, head: _Head, rows: Number, source: DType, *, keeps: bool
+    walk: Walk, head: _Head, rows: Number, source: DType, *, keeps: bool = False
 ) -> list[Tensor]:
     """A chunk's product and softmax; what the graph keeps: its operands and the log-softmax.
 
@@ -156,7 +169,9 @@ def _one_forward(
     return [*matrices, *copies, chances]
 
 
-def _one_backward(walk: Walk, head: _Head, rows: Number, kept: list[Tensor]) -> None:
+def _one_backward(
+    walk: Walk, head: _Head, rows: Number, kept: list[Tensor], *, adds: bool
+) -> None:
     """From a chunk's log-softmax to the gradients of its two operands."""
     tape = walk.tape
     size = rows * head.weight.out_features
@@ -172,9 +187,13 @@ def _one_backward(walk: Walk, head: _Head, rows: Number, kept: list[Tensor]) -> 
         kept.clear()
         del result
         steps = [_FP32, head.held] if head.passes_fp32 else [head.held]
-        for dtype in steps:
+        for dtype in () if head.cached else steps:
             if narrow.dtype is not dtype:
                 narrow = tape.tensor(head.matrix, dtype, f"gradient of lm_head as {dtype}")
+        if adds and not head.passes_fp32:
+            total = tape.tensor(head.matrix, narrow.dtype, "gradient of lm_head, sum of chunks")
+            del total
+        del narrow
     del operand
 
 
