@@ -61,13 +61,12 @@ def _adapted_linear(walk: Walk, x: Tensor, weight: Weight, role: Role) -> Tensor
         result = add(walk, result, update, f"{weight.leaf} output with adapter", kind)
         del update, dropped, x
         return cast(walk, result, result_dtype, f"{weight.leaf} output", kind)
-    del x
     update = _low_rank(walk, dropped, weight)
     del dropped
     if by_bitsandbytes and not recipe.autocast:
         update = cast(walk, update, result_dtype, f"{weight.leaf} adapter output", kind)
     result = add(walk, result, update, f"{weight.leaf} output with adapter", kind)
-    del update
+    del update, x  # the layer's forward names its cast input until here
     return cast(walk, result, result_dtype, f"{weight.leaf} output", kind)
 
 
