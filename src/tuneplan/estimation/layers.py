@@ -18,6 +18,7 @@ from tuneplan.estimation.operations import Number, Operation, OperationKind, Sta
 from tuneplan.estimation.pointwise import norm
 from tuneplan.estimation.recording import Recording, record_layer
 from tuneplan.estimation.roles import Place
+from tuneplan.estimation.selective import split_kept
 from tuneplan.estimation.shadow import Meter, Tape, Tensor
 from tuneplan.spec.architecture import Attention, Layer, MixtureOfExperts, Weight
 from tuneplan.spec.recipe import Checkpointing, DType, TrainingRecipe
@@ -200,11 +201,15 @@ def profile_layer(
         kept = attributes
         if recipe.gradient_checkpointing is not Checkpointing.OFFLOAD:
             kept = kept + elements * recipe.hidden_dtype.num_bytes
+        if recipe.gradient_checkpointing is Checkpointing.SELECTIVE:
+            kept = kept + split_kept(operations, layer)[0]
         meter = again = Meter(record=record)
         tape = Tape(meter, grad=True, stage=Stage.RECOMPUTE)
         tape.accumulating = accumulating
         tape.keeps_attributes = recipe.use_reentrant
         backward = _recomputed(walk_on(tape), start(tape), layer)
+        if recipe.gradient_checkpointing is Checkpointing.SELECTIVE:
+            backward = backward[0], _without_kept(backward[1], layer)
     operations += backward[1]
     if recipe.gradient_checkpointing is Checkpointing.OFFLOAD:
         operations += _host_copies(elements * recipe.hidden_dtype.num_bytes, recipe.hidden_dtype)
@@ -222,6 +227,13 @@ def profile_layer(
         at_backward_peak=alive_at_peak(meter, since=meter.restarted_at),
         recording=record_layer(first, again, output_key, collected),
     )
+
+
+def _without_kept(operations: list[Operation], layer: Layer) -> list[Operation]:
+    """The recomputation without what was kept, then the backward."""
+    recomputed = [one for one in operations if one.stage is Stage.RECOMPUTE]
+    rest = [one for one in operations if one.stage is not Stage.RECOMPUTE]
+    return [*split_kept(recomputed, layer)[1], *rest]
 
 
 def _host_copies(size: Number, dtype: DType) -> list[Operation]:

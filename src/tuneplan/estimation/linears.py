@@ -192,10 +192,7 @@ def _magnitude(walk: Walk, x: Tensor, result: Tensor, weight: Weight, role: Role
     assert adapter is not None  # noqa: S101 - roles promise it
     matrices = _matrices_of_norm(walk, x.dtype, weight, role)
     update = _unscaled(walk, x, weight)
-    if adapter.lora_dropout > 0:
-        base = _base_again(walk, x, weight)
-    else:
-        base = share(result)
+    base = _base_again(walk, x, weight) if adapter.lora_dropout > 0 else share(result)
     del result, x
     base = _rescale(walk, base, f"{name} base")
     update = _rescale(walk, update, f"{name} update")

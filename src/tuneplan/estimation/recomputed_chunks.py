@@ -77,7 +77,7 @@ def recomputed_chunks(walk: Walk, x: Tensor, weight: Weight) -> Tensor:
     Forward: what the product needs of the head, logits, their fp32 copy, its log-softmax. The half
     logits die before the softmax where the code names the fp32 copy in their place; where autocast
     makes the copy they do not. Backward: the same again, then (without the logits, which nothing
-    keeps) the log-softmax, the picked labels' gradient and that of the logits, and the two products.
+    keeps) the log-softmax, the picked labels' gradient, that of the logits and the two products.
     The gradient of a trained head waits while the other chunks run; where it is the view of a
     product, the second one is added into a third matrix (``input_buffer.cpp``).
     Source: TRL 1.7 to 1.14 ``trainer/sft_trainer.py _chunk`` (its entropy makes two more fp32
@@ -96,9 +96,7 @@ def recomputed_chunks(walk: Walk, x: Tensor, weight: Weight) -> Tensor:
     tape.matmul("lm_head", tokens, weight.out_features, weight.in_features, head.operand)
     logits = tokens * weight.out_features
     casts = chunks * head.cast_traffic
-    tape.elementwise(
-        "cross entropy", 14 * logits, launches=8 * chunks, kind=OperationKind.LOSS
-    )
+    tape.elementwise("cross entropy", 14 * logits, launches=8 * chunks, kind=OperationKind.LOSS)
     _cast_head(walk, casts, chunks)
     loss = tape.tensor(1.0, _FP32, "loss")
 
@@ -169,9 +167,7 @@ def _one_forward(
     return [*matrices, *copies, chances]
 
 
-def _one_backward(
-    walk: Walk, head: _Head, rows: Number, kept: list[Tensor], *, adds: bool
-) -> None:
+def _one_backward(walk: Walk, head: _Head, rows: Number, kept: list[Tensor], *, adds: bool) -> None:
     """From a chunk's log-softmax to the gradients of its two operands."""
     tape = walk.tape
     size = rows * head.weight.out_features

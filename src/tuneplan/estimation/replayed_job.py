@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuneplan.estimation.memory import keeps_embeddings, mask_bytes, workspace_bytes
+from tuneplan.estimation.optimizer_memory import TrainedTensor
 from tuneplan.estimation.recording import Recording
 from tuneplan.estimation.roles import Place, head_of, role_of
 from tuneplan.estimation.tensors import (
     LoadedTensor,
-    TrainedTensor,
     adapter_tensors,
     loaded_tensors,
     trained_tensors,

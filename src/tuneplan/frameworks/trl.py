@@ -77,7 +77,9 @@ def _checkpointing(context: Context, head: Head) -> Default[Checkpointing]:
 
 
 def trl_loss(context: Context, settings: Settings) -> Default[Loss]:
-    """Full logits to 1.6, chunks of 256 tokens from 1.7 (with an fp32 head to 1.12), tiles from 1.15.
+    """Full logits to 1.6, chunks of 256 tokens from 1.7, a fused tiled head from 1.15.
+
+    Chunks cast the head to fp32 up to 1.12.
 
     Liger's fused cross entropy is refused from 1.15 (the head is already fused), so
     ``use_liger_kernel`` changes only norms, rotary and MLP there.

@@ -232,9 +232,7 @@ def _trl_chunks(
     return totals[0]
 
 
-def _valid_first(
-    hidden: torch.Tensor, labels: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _valid_first(hidden: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Copies of what has labels, all of it here (by position: a mask's number is unknown)."""
     order = (labels != -100).to(torch.int8).argsort(descending=True, stable=True)
     return hidden[order], labels[order]
