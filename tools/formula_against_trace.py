@@ -1,6 +1,7 @@
 """Compare the memory formula with the trace of the real code, case by case.
 
-    python tools/formula_against_trace.py --models Llama-3.2-1B,Qwen3-0.6B --diff
+    python tools/formula_against_trace.py --models Llama-3.2-1B,Qwen3-0.6B --diff 1
+    python tools/formula_against_trace.py --write docs/internals/formula_against_trace.md
 
 Both count the same recipe at the same length; depth is cut in both (the formula is per layer).
 Prints the signed error of the formula, of the peak and of each phase.
@@ -15,6 +16,7 @@ import time
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,7 @@ from tuneplan.catalog.models import load_models
 from tuneplan.errors import TuneplanError
 from tuneplan.estimation.memory import MemoryCount, count_memory
 from tuneplan.frameworks.resolve import resolve_recipe
-from tuneplan.spec.architecture import ModelArchitecture
+from tuneplan.spec.architecture import ModelArchitecture, Recurrence, WeightKind
 from tuneplan.spec.parallelism import Parallelism
 from tuneplan.spec.recipe import TrainingRecipe
 from tuneplan.spec.stated import (
@@ -52,6 +54,11 @@ FAMILIES = (
     "Qwen2.5-VL-3B-Instruct", "Qwen3-VL-2B-Instruct", "gemma-3-4b", "gemma-3n-E4B",
     "gemma-4-31B", "gemma-4-26B-A4B", "DeepSeek-V3.2", "GLM-5", "DeepSeek-V4-Flash",
 )  # fmt: skip
+# Layers where four would not hold every kind (Gemma 4's last layer is always a full one; half of
+# Gemma 3n's share keys and values).
+LAYERS = {"gemma-3n-E4B": 10, "gemma-4-31B": 6, "gemma-4-26B-A4B": 6}
+SHARED = {"gemma-3n-E4B": 5}
+_SHALLOW = 4
 METHODS = ("full", "lora-qv", "lora-all", "qlora")
 # The first of these that a model has stands for "queries and values".
 QUERY_AND_VALUE = (
@@ -80,7 +87,7 @@ class Case:
         ).strip()
 
 
-def shortened(config: Mapping[str, Any], layers: int) -> dict[str, Any]:
+def shortened(config: Mapping[str, Any], layers: int, shared: int = 0) -> dict[str, Any]:
     """The configuration with fewer layers, every kind of layer kept."""
     short: dict[str, Any] = {}
     for key, value in config.items():
@@ -90,8 +97,10 @@ def shortened(config: Mapping[str, Any], layers: int) -> dict[str, Any]:
             short[key] = list(value)[:layers]
         elif key == "hybrid_override_pattern":
             short[key] = _pattern(value, layers)
+        elif key == "num_kv_shared_layers":
+            short[key] = min(value, shared)
         elif isinstance(value, Mapping):
-            short[key] = shortened(value, layers)
+            short[key] = shortened(value, layers, shared)
         else:
             short[key] = value
     if "hybrid_override_pattern" in short:
@@ -104,14 +113,15 @@ def shortened(config: Mapping[str, Any], layers: int) -> dict[str, Any]:
 
 
 def _pattern(pattern: str, layers: int) -> str:
-    kinds = list(dict.fromkeys(pattern))
-    return "".join(kinds) if len(kinds) >= layers else pattern[:layers]
+    kinds = "".join(dict.fromkeys(pattern))
+    return kinds + pattern[: max(layers - len(kinds), 0)]
 
 
 def architecture_of(name: str, layers: int) -> ModelArchitecture:
     """A catalogue entry at a small depth."""
     entry = load_models().entry(name)
-    config = shortened(entry.config, layers)
+    layers = LAYERS.get(name, layers) if layers <= _SHALLOW else layers
+    config = shortened(entry.config, layers, SHARED.get(name, layers))
     architecture, _ = build_architecture(config, name=name, hf_id=entry.hf_id, source=entry.source)
     return architecture if entry.counts_router_bias else without_buffers(architecture)
 
@@ -121,10 +131,35 @@ def _query_and_value(architecture: ModelArchitecture) -> tuple[str, ...]:
     return next(names for names in QUERY_AND_VALUE if leaves.issuperset(names))
 
 
+def _every_linear(architecture: ModelArchitecture) -> str | tuple[str, ...]:
+    """``all-linear``, or every name but those that PEFT cannot adapt.
+
+    Routers that are linears but return several values break PEFT's LoRA; it refuses ``out_proj``
+    of Mamba layers itself.
+    """
+    apart = {
+        "llama4_text": "router", "phimoe": "router", "nemotron_h": "out_proj"
+    }.get(architecture.model_type)  # fmt: skip
+    if apart is None:
+        return "all-linear"
+    linears = {
+        weight.leaf: None
+        for group in architecture.groups
+        for weight in group.layer.weights()
+        if weight.kind is WeightKind.LINEAR and weight.leaf != apart
+    }
+    return tuple(linears)
+
+
+def is_slow(architecture: ModelArchitecture) -> bool:
+    """Whether a mixer runs as PyTorch operations here, and as fused kernels where it is trained."""
+    return any(isinstance(group.layer.mixer, Recurrence) for group in architecture.groups)
+
+
 def recipe_of(case: Case, architecture: ModelArchitecture) -> TrainingRecipe:
     """The resolved recipe of a case under Hugging Face's Trainer on an A100."""
     lora = case.method != "full"
-    targets: Any = "all-linear"
+    targets: Any = _every_linear(architecture)
     if case.method == "lora-qv":
         targets = _query_and_value(architecture)
     stated = StatedRecipe(
@@ -201,19 +236,25 @@ def main() -> None:
     parser.add_argument("--models", default=",".join(FAMILIES))
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--checkpointing", default="yes,no")
-    parser.add_argument("--shapes", default="1x512,1x2048")
+    parser.add_argument("--shapes", default="1x512,2x1024,1x4096")
     parser.add_argument("--precision", default="bf16")
     parser.add_argument("--attention", default=None)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--diff", type=float, default=None, help="show cases off by more (%%)")
     parser.add_argument("--json", default=None)
+    parser.add_argument("--write", default=None, help="the page to write")
+    parser.add_argument("--full-depth", action="store_true", help="one case a model, all layers")
     options = parser.parse_args()
     rows = []
+    if options.full_depth:
+        options.methods, options.checkpointing, options.shapes = "lora-all", "yes", "1x2048"
+        options.layers = 10**6
     for model in options.models.split(","):
         for method in options.methods.split(","):
             for word in options.checkpointing.split(","):
                 for shape in options.shapes.split(","):
                     sequences, length = map(int, shape.split("x"))
+                    length = min(length, most_positions(model))
                     case = Case(
                         model=model, method=method, checkpointing=word == "yes",
                         sequences=sequences, length=length, precision=options.precision,
@@ -223,6 +264,90 @@ def main() -> None:
     print_summary(rows)
     if options.json:
         Path(options.json).write_text(json.dumps(rows, indent=1))
+    if options.write:
+        Path(options.write).write_text("\n".join(page(rows, options)) + "\n")
+
+
+def most_positions(model: str) -> int:
+    """The longest rows that a model takes."""
+    return architecture_of(model, 1).max_position_embeddings
+
+
+INTRODUCTION = """# The formula against the trace
+
+Made by `python tools/formula_against_trace.py --write docs/internals/formula_against_trace.md`
+({versions}).
+
+Each catalogue family, {layers} layers of every kind it has, is counted by the formula and traced
+(the real modules on a device without memory), under Hugging Face's Trainer on an A100 in bf16:
+{methods}; with and without checkpointing; {shapes} sequences x tokens (fewer where a model has
+fewer positions). Errors are formula / trace - 1 of the allocated peak.
+
+Models whose linear-time layers run as fused kernels in training (flash-linear-attention,
+mamba-ssm) fall back to PyTorch operations where those are not installed, as here. The trace counts
+the fallback, the formula the kernels. They are listed apart and count in no figure.
+"""
+
+
+def page(rows: list[dict[str, Any]], options: argparse.Namespace) -> list[str]:
+    """The page: a table by model, with what was left out and what failed."""
+    libraries = ("torch", "transformers", "peft")
+    lines = [
+        INTRODUCTION.format(
+            versions=", ".join(f"{name} {version(name)}" for name in libraries),
+            layers="all" if options.full_depth else options.layers,
+            methods=options.methods.replace(",", ", "),
+            shapes=options.shapes.replace(",", ", "),
+        )
+    ]
+    counted = [row for row in rows if not row.get("slow")]
+    lines += [summary_line(counted), "", *model_table(counted), ""]
+    slow = [row for row in rows if row.get("slow")]
+    if slow:
+        lines += ["## Slow fallback paths, left out", "", *model_table(slow), ""]
+    failed = [row for row in rows if "failure" in row]
+    if failed:
+        lines += ["## Not compared", ""]
+        reasons: dict[tuple[str, str], int] = {}
+        for row in failed:
+            key = row["model"], row["failure"]
+            reasons[key] = reasons.get(key, 0) + 1
+        lines += [f"- {model}, {count} cases: {why}" for (model, why), count in reasons.items()]
+    return lines
+
+
+def summary_line(rows: list[dict[str, Any]]) -> str:
+    """Median, P90 and worst of all."""
+    values = sorted(abs(row["errors"]["peak"]) for row in rows if "errors" in row)
+    if not values:
+        return "Nothing was compared."
+    median, most = values[len(values) // 2], values[int(0.9 * len(values))]
+    return (
+        f"{len(values)} cases: median {100 * median:.2f} %, P90 {100 * most:.2f} %, worst "
+        f"{100 * values[-1]:.2f} %."
+    )
+
+
+def model_table(rows: list[dict[str, Any]]) -> list[str]:
+    """One line a model: its median and, for each method, the error that is largest."""
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    lines = [
+        f"| model | cases | median | {' | '.join(f'worst, {name}' for name in methods)} |",
+        "|---" * (3 + len(methods)) + "|",
+    ]
+    for model in dict.fromkeys(row["model"] for row in rows):
+        own = [row for row in rows if row["model"] == model and "errors" in row]
+        if not own:
+            continue
+        sizes = sorted(abs(row["errors"]["peak"]) for row in own)
+        worst = []
+        for method in methods:
+            found = [row["errors"]["peak"] for row in own if row["method"] == method]
+            worst.append(f"{100 * max(found, key=abs):+.2f} %" if found else "")
+        lines.append(
+            f"| {model} | {len(own)} | {100 * sizes[len(sizes) // 2]:.2f} % | {' | '.join(worst)} |"
+        )
+    return lines
 
 
 def run(case: Case, options: argparse.Namespace) -> dict[str, Any]:
@@ -233,6 +358,7 @@ def run(case: Case, options: argparse.Namespace) -> dict[str, Any]:
         "sequences": case.sequences, "length": case.length,
     }  # fmt: skip
     try:
+        row["slow"] = is_slow(architecture_of(case.model, options.layers))
         formula, trace, recipe = compare(case, options.layers)
     except Exception as error:
         said = str(error).split("\n")[0][:160]

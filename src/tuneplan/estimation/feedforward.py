@@ -138,6 +138,8 @@ def _every_expert(walk: Walk, x: Tensor, block: MixtureOfExperts) -> Tensor:
     scores = _route(walk, x, block, elements / walk.tokens)
     hidden = _weighted(walk, repeated(walk, x, block.num_experts), scores)
     del scores
+    operand = walk.recipe.compute_dtype if walk.recipe.autocast else hidden.dtype
+    hidden = cast(walk, hidden, operand, "experts' input")
     down = stacked.pop()
     hidden = _through_experts(walk, hidden, stacked, down, block, cache, rows)
     return summed(walk, hidden, feed_forward(walk, x, block.shared), elements)
@@ -221,6 +223,7 @@ def _grouped(
     merged = [tensor for tensor in found if tensor is not None]
     del found
     cache += merged
+    copies = _cast_weights(walk, stacked, block)
     trained = [(one.weight, one.role) for one in stacked if one.role.trained]
     changes = bool(merged or trained)
     if tape.grad and (changes or wanted):
@@ -243,8 +246,24 @@ def _grouped(
         del grad
         return (result, *made)
 
-    saved = [*merged, x] if changes else []
+    saved = [*merged, *copies, x] if changes else copies
     return tape.link(out, (x, *merged), saved, backward, trains=bool(trained))
+
+
+def _cast_weights(walk: Walk, stacked: list[Stacked], block: MixtureOfExperts) -> list[Tensor]:
+    """Copies of whole expert weights that autocast makes for ``bmm`` (not for ``_grouped_mm``)."""
+    recipe, tape = walk.recipe, walk.tape
+    if not (block.every_token and recipe.autocast):
+        return []
+    return [
+        tape.tensor(
+            float(one.weight.num_weight_elements),
+            recipe.compute_dtype,
+            f"{one.weight.leaf} as {recipe.compute_dtype}",
+        )
+        for one in stacked
+        if one.role.dtype is not recipe.compute_dtype and not one.role.adapted
+    ]
 
 
 def _multiply_groups(

@@ -1,0 +1,51 @@
+"""The formula against the trace of the real code: one family for each rule of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+pytest.importorskip("torch")
+
+MODELS = (
+    "Llama-3.2-1B",  # grouped keys, a tied head
+    "Mistral-7B-v0.1",  # a window
+    "gemma-2-2b",  # two masks, eager attention
+    "falcon-7b",  # one key head that is broadcast, linears of a class of their own
+    "opt-1.3b",  # dropout in the model
+    "starcoder",  # a mask over all positions in a buffer
+    "Moonlight-16B-A3B",  # latent attention, shared experts
+    "gpt-oss-20b",  # sinks, a clamped gate
+    "Llama-4-Scout-17B-16E",  # every expert on every token
+)
+
+
+def _tool() -> ModuleType:
+    if "formula_against_trace" in sys.modules:
+        return sys.modules["formula_against_trace"]
+    path = Path(__file__).parents[2] / "tools" / "formula_against_trace.py"
+    spec = importlib.util.spec_from_file_location("formula_against_trace", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["formula_against_trace"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    ("method", "checkpointing", "length"), [("lora-qv", False, 512), ("qlora", True, 1024)]
+)
+def test_the_formula_is_near_the_trace(model, method, checkpointing, length):
+    tool = _tool()
+    case = tool.Case(
+        model=model, method=method, checkpointing=checkpointing, sequences=1, length=length
+    )
+    formula, trace, _ = tool.compare(case, layers=2)
+    error = tool.errors_of(formula, trace)["peak"]
+    assert abs(error) < 0.02, f"{case}: {error:+.2%}"
