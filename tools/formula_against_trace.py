@@ -63,7 +63,7 @@ METHODS = ("full", "lora-qv", "lora-all", "qlora")
 # The first of these that a model has stands for "queries and values".
 QUERY_AND_VALUE = (
     ("q_proj", "v_proj"), ("query_key_value",), ("qkv_proj",), ("c_attn",), ("Wqkv",),
-    ("q_proj", "kv_b_proj"), ("q_b_proj", "kv_b_proj"),
+    ("q_proj", "kv_b_proj"), ("q_b_proj", "kv_b_proj"), ("q_b_proj", "kv_proj"),
 )  # fmt: skip
 
 
@@ -134,11 +134,12 @@ def _query_and_value(architecture: ModelArchitecture) -> tuple[str, ...]:
 def _every_linear(architecture: ModelArchitecture) -> str | tuple[str, ...]:
     """``all-linear``, or every name but those that PEFT cannot adapt.
 
-    Routers that are linears but return several values break PEFT's LoRA; it refuses ``out_proj``
-    of Mamba layers itself.
+    Routers that are linears but return several values, and DeepSeek V4's grouped linear, break
+    PEFT's LoRA; it refuses ``out_proj`` of Mamba layers itself.
     """
     apart = {
-        "llama4_text": "router", "phimoe": "router", "nemotron_h": "out_proj"
+        "llama4_text": "router", "phimoe": "router", "nemotron_h": "out_proj",
+        "deepseek_v4": "o_a_proj",
     }.get(architecture.model_type)  # fmt: skip
     if apart is None:
         return "all-linear"

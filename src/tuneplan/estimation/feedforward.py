@@ -8,7 +8,15 @@ from tuneplan.estimation.linears import linear
 from tuneplan.estimation.litgpt import LITGPT, halves
 from tuneplan.estimation.modules import Walk, add, cast, split
 from tuneplan.estimation.operations import Number, Operation, OperationKind
-from tuneplan.estimation.pointwise import CLAMPED, activation, clamped_gate, fused_gate, multiply
+from tuneplan.estimation.pointwise import (
+    CLAMPED,
+    CLAMPS,
+    activation,
+    clamped,
+    clamped_gate,
+    fused_gate,
+    multiply,
+)
 from tuneplan.estimation.roles import role_of
 from tuneplan.estimation.shadow import Tensor
 from tuneplan.spec.architecture import (
@@ -41,14 +49,16 @@ def feed_forward(walk: Walk, x: Tensor, block: FeedForward) -> Tensor:
         both = linear(walk, x, linears[0])
         del x
         gate, up = split(walk, both, [block.intermediate_size] * 2)
+        activated = False
         del both
     else:
         gate = linear(walk, x, linears[0])
-        if not walk.recipe.kernels.fused_mlp:
+        activated = not walk.recipe.kernels.fused_mlp and not block.activation.startswith(CLAMPS)
+        if activated:
             gate = activation(walk, gate, block.activation)
         up = linear(walk, x, linears[1])
         del x
-    return _finish(walk, gate, up, block.activation, down, activated=len(linears) > 2)
+    return _finish(walk, gate, up, block.activation, down, activated=activated)
 
 
 def _finish(
@@ -58,6 +68,7 @@ def _finish(
         hidden = fused_gate(walk, gate, up)
     else:
         if not activated:
+            gate, up, name = clamped(walk, gate, up, name)
             gate = activation(walk, gate, name)
         hidden = multiply(walk, gate, up, "gated activation")
     del gate, up
@@ -121,7 +132,8 @@ def _through_experts(
         if block.activation == CLAMPED:
             gate, up = clamped_gate(walk, gate, up)
         else:
-            gate = activation(walk, gate, block.activation)
+            gate, up, name = clamped(walk, gate, up, block.activation)
+            gate = activation(walk, gate, name)
         hidden = multiply(walk, gate, up, "experts' gated activation")
         del gate, up
     else:

@@ -10,6 +10,7 @@ from tuneplan.spec.architecture import Attention, Weight
 from tuneplan.spec.recipe import DType, Kernels
 
 _FP32 = DType.FLOAT32
+CLAMPS = "clamped_"  # before the name of an activation: gate and up are clamped first
 CLAMPED = "clamped_swiglu"  # the activation of gpt-oss's experts
 # Reads and writes of an element in LayerNorm's kernels: forward reads the input twice (moments,
 # then values); the input gradient reads input and output gradient twice; the weight's gradient
@@ -392,6 +393,19 @@ def clamped_gate(walk: Walk, gate: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
     share_open = activation(walk, scale(walk, gate, "gate"), "sigmoid")
     gate = multiply(walk, gate, share_open, "gate times its sigmoid")
     return gate, scale(walk, up, "up and one")
+
+
+def clamped(walk: Walk, gate: Tensor, up: Tensor, name: str) -> tuple[Tensor, Tensor, str]:
+    """DeepSeek V4: gate and up are clamped where the activation's name says so.
+
+    Source: transformers 5.24 ``models/deepseek_v4/modeling_deepseek_v4.py DeepseekV4MLP``,
+    ``DeepseekV4Experts._apply_gate``.
+    """
+    if not name.startswith(CLAMPS):
+        return gate, up, name
+    gate = _clamp(walk, gate, "gate")
+    up = _clamp(walk, up, "up")
+    return gate, up, name.removeprefix(CLAMPS)
 
 
 def _clamp(walk: Walk, x: Tensor, name: str) -> Tensor:

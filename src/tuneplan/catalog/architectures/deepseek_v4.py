@@ -7,6 +7,7 @@ latter (a 128th of the length) are left out of ``window``.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 from tuneplan.catalog.architectures.fields import Fields
@@ -110,7 +111,10 @@ def _attention(fields: Fields, hidden_size: int, ratio: int) -> Attention:
             linear(f"{prefix}.kv_proj", head_dim, hidden_size),
             norm(f"{prefix}.kv_norm", head_dim),
             *_compressor(fields, hidden_size, ratio),
-            linear(f"{prefix}.o_a_proj", groups * output_rank, num_heads * head_dim // groups),
+            replace(  # a grouped linear
+                linear(f"{prefix}.o_a_proj", groups * output_rank, num_heads * head_dim // groups),
+                own_class=True,
+            ),
             linear(f"{prefix}.o_b_proj", hidden_size, groups * output_rank),
             bare(f"{prefix}.sinks", num_heads),
         ),
@@ -164,8 +168,12 @@ def _mixture(fields: Fields, hidden_size: int, *, hashed: bool) -> MixtureOfExpe
         num_experts_per_tok=per_token,
         more=() if hashed else (router_bias_buffer("mlp.gate", num_experts),),
         shared=gated_feed_forward(
-            hidden_size, size * fields.count("n_shared_experts"), prefix="mlp.shared_experts"
+            hidden_size,
+            size * fields.count("n_shared_experts"),
+            prefix="mlp.shared_experts",
+            activation="clamped_silu",
         ),
+        activation="clamped_silu",
     )
 
 
