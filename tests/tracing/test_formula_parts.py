@@ -8,11 +8,19 @@ from typing import Any
 import pytest
 
 from tracing.small_jobs import recipe_for, small_llama, traced
-from tuneplan.estimation.memory import count_memory
+from tuneplan.estimation.memory import Phase, count_memory
 from tuneplan.frameworks.losses import generic_chunked, trl_chunked, trl_fused_head
 from tuneplan.spec.architecture import ModelArchitecture
-from tuneplan.spec.parallelism import Parallelism
-from tuneplan.spec.recipe import Checkpointing, DType, Loss, LossPath, Objective, TrainingRecipe
+from tuneplan.spec.parallelism import Parallelism, Strategy
+from tuneplan.spec.recipe import (
+    Checkpointing,
+    DType,
+    Kernels,
+    Loss,
+    LossPath,
+    Objective,
+    TrainingRecipe,
+)
 from tuneplan.tracing.result import summarize
 
 SEQUENCES, LENGTH = 2, 512
@@ -65,6 +73,13 @@ def selective(plain: TrainingRecipe) -> TrainingRecipe:
     return replace(plain, gradient_checkpointing=Checkpointing.SELECTIVE, use_reentrant=False)
 
 
+def fused_adapters(plain: TrainingRecipe) -> TrainingRecipe:
+    kernels = Kernels(fused_norm=True, fused_rope=True, fused_mlp=True, fused_adapter=True)
+    loss = Loss(path=LossPath.FUSED_CROSS_ENTROPY, upcast_logits=False)
+    adapter = replace(plain.adapter, cast_input=False)
+    return replace(plain, kernels=kernels, loss=loss, adapter=adapter)
+
+
 CHECKPOINTED = {"gradient_checkpointing": True}
 FP32 = {"dtype": "float32"}
 DORA = {"use_dora": True}
@@ -99,6 +114,7 @@ CASES: dict[str, TrainingRecipe] = {
     "muon": recipe(training={"optim": "muon"}),
     "sgd with momentum": recipe(training={"optim": "sgd_momentum", **CHECKPOINTED}),
     "master weights": masters(recipe()),
+    "fused adapters": fused_adapters(recipe("lora")),
     "selective checkpointing": selective(recipe("lora", training=CHECKPOINTED)),
     "selective checkpointing of a whole model": selective(recipe(training=CHECKPOINTED)),
 }
@@ -119,3 +135,30 @@ def test_the_formula_is_near_the_trace_in_the_phases_from_the_loss_on(name):
     found = errors(CASES[name])
     del found["forward"]
     assert max(map(abs, found.values())) < PHASE, found
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+def test_fsdp2_holds_the_last_layers_gathered_buffer_while_the_loss_runs(checkpointed):
+    of = recipe(training={"gradient_checkpointing": checkpointed})
+    shape = {"sequences": SEQUENCES, "length": LENGTH, "compute_capability": 8.0}
+    peaks = {}
+    for strategy in (Strategy.FSDP, Strategy.FSDP2):
+        ranks = Parallelism(strategy=strategy, data=4)
+        formula = count_memory(model(), of, ranks, **shape)
+        trace = summarize(traced(model(), of, parallelism=ranks, **shape))
+        peaks[strategy] = formula.by_phase[Phase.LOSS], trace.by_phase["loss"]
+    layer = 2 * (4 * 512 * 512 + 3 * 512 * 1536 + 2 * 512)
+    assert peaks[Strategy.FSDP2][0] - peaks[Strategy.FSDP][0] == layer
+    assert abs(peaks[Strategy.FSDP2][1] - peaks[Strategy.FSDP][1] - layer) < 0.01 * layer
+
+
+def test_many_tokens_are_summed_in_a_buffer_for_the_embeddings_gradient():
+    """Beyond 3,072 tokens; 8-bit states and tiles leave little else at that moment."""
+    of = recipe(loss=tiles(), training={"optim": "adamw_bnb_8bit", **CHECKPOINTED})
+    wide = small_llama(
+        hidden_size=512, intermediate_size=512, vocab_size=65536, tie_word_embeddings=True
+    )
+    shape = {"sequences": 1, "length": 3584, "compute_capability": 8.0}
+    formula = count_memory(wide, of, Parallelism(), **shape)
+    trace = summarize(traced(wide, of, **shape))
+    assert abs(float(formula.peak_bytes) / trace.allocated_peak_bytes - 1) < NEAR

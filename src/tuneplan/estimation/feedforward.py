@@ -72,7 +72,19 @@ def _finish(
             gate = activation(walk, gate, name)
         hidden = multiply(walk, gate, up, "gated activation")
     del gate, up
-    return linear(walk, hidden, down)
+    made_again = _makes_product_again(walk, down)
+    return linear(walk, hidden, down, keeps_input=not made_again)
+
+
+def _makes_product_again(walk: Walk, down: Weight) -> bool:
+    """Whether one function over the whole MLP makes the gated product again in the backward.
+
+    Source: unsloth ``kernels/fast_lora.py LoRA_MLP`` (axolotl's copy alike): it keeps its input and
+    the gate's and the upward product.
+    """
+    kernels = walk.recipe.kernels
+    adapted = role_of(down, walk.recipe, walk.place).adapted
+    return kernels.fused_mlp and kernels.fused_adapter and adapted
 
 
 def experts(walk: Walk, x: Tensor, block: MixtureOfExperts) -> Tensor:

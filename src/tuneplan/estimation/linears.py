@@ -20,15 +20,20 @@ from tuneplan.spec.architecture import Weight
 from tuneplan.spec.recipe import DType, QuantizationType
 
 
-def linear(walk: Walk, x: Tensor, weight: Weight) -> Tensor:
-    """One linear layer of the model, with its adapter if it has one."""
+def linear(walk: Walk, x: Tensor, weight: Weight, *, keeps_input: bool = True) -> Tensor:
+    """One linear layer of the model, with its adapter if it has one.
+
+    ``keeps_input`` is False where a fused kernel makes the adapter's input again in its backward.
+    """
     role = role_of(weight, walk.recipe, walk.place)
     if role.adapted:
-        return _adapted_linear(walk, x, weight, role)
+        return _adapted_linear(walk, x, weight, role, keeps_input=keeps_input)
     return base_linear(walk, x, weight, role)
 
 
-def _adapted_linear(walk: Walk, x: Tensor, weight: Weight, role: Role) -> Tensor:
+def _adapted_linear(
+    walk: Walk, x: Tensor, weight: Weight, role: Role, *, keeps_input: bool
+) -> Tensor:
     """A linear and its low-rank adapter as PEFT runs them.
 
     Source: peft 0.13-0.21 ``tuners/lora/layer.py Linear.forward``, ``tuners/lora/bnb.py
@@ -38,7 +43,7 @@ def _adapted_linear(walk: Walk, x: Tensor, weight: Weight, role: Role) -> Tensor
     adapter = recipe.adapter
     assert adapter is not None  # noqa: S101 - roles promise it
     if recipe.kernels.fused_adapter:
-        return _fused_adapted_linear(walk, x, weight, role)
+        return _fused_adapted_linear(walk, x, weight, role, keeps_input=keeps_input)
     kind = OperationKind.ADAPTER
     result = base_linear(walk, x, weight, role)
     by_bitsandbytes = (
@@ -110,7 +115,9 @@ def _unscaled(walk: Walk, x: Tensor, weight: Weight) -> Tensor:
     )
 
 
-def _fused_adapted_linear(walk: Walk, x: Tensor, weight: Weight, role: Role) -> Tensor:
+def _fused_adapted_linear(
+    walk: Walk, x: Tensor, weight: Weight, role: Role, *, keeps_input: bool
+) -> Tensor:
     """Base product and adapter in one autograd function.
 
     Keeps X and, with dropout, the dropped-out X, but no mask (dropout runs inside the function,
@@ -124,7 +131,7 @@ def _fused_adapted_linear(walk: Walk, x: Tensor, weight: Weight, role: Role) -> 
     rows = elements / weight.in_features
     if tape.grad:
         tape.saves()
-    kept = [x]
+    kept = [x] if keeps_input else []
     if adapter.lora_dropout > 0:
         kept.append(tape.tensor(elements, x.dtype, f"{name} adapter input, dropped out"))
         tape.elementwise("dropout", 2 * x.size + elements, kind=kind)

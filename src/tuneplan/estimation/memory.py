@@ -31,6 +31,7 @@ from tuneplan.spec.recipe import AttentionKernel, Checkpointing, DType, LossPath
 
 CUBLAS_WORKSPACE_BYTES = 8_519_680  # torch 2.x, compute capability below 9 (CUDABlas workspaces)
 CUBLAS_WORKSPACE_HOPPER_BYTES = 32 * 2**20 + 2**17
+_SORTED_FROM = 3072  # tokens from which an embedding's backward sorts them
 
 
 class Phase(StrEnum):
@@ -264,14 +265,19 @@ def _put_together(stack: _Stack, base: dict[str, Number]) -> MemoryCount:
     forward, loss, backward = _Best(), _Best(), _Best()
     old = _of_the_step_before(stack)
     kept = _forward_through_layers(stack, forward, old)
-    held = {**kept, **old, "loss_working_set": stack.head.forward_peak}
+    unit = stack.gathered.lingering_bytes
+    held = {**kept, **old, "layer_unit": unit, "loss_working_set": stack.head.forward_peak}
     loss.offer(held, stack.head.at_forward_peak)
     if np.any(stack.head.loss_peak):
         held = {**held, "held_logits": 0.0, "loss_working_set": stack.head.loss_peak}
         loss.offer(held, stack.head.at_loss_peak)
     activations = kept["kept_activations"]
     backward.offer(
-        {"kept_activations": activations, "loss_working_set": stack.head.backward_peak},
+        {
+            "kept_activations": activations,
+            "layer_unit": unit,
+            "loss_working_set": stack.head.backward_peak,
+        },
         stack.head.at_backward_peak,
     )
     gradients = _backward_through_layers(stack, backward, activations)
@@ -437,13 +443,28 @@ def _embedding_gradient(stack: _Stack, backward: _Best, done: Number) -> None:
     dtype = stack.recipe.gradient_dtype or role.used_dtype
     size = float(weight.num_parameters * dtype.num_bytes)
     third = size if _sums_tied_gradients(stack, role.used_dtype) else 0.0
-    backward.offer(
-        {
-            "gradients": done,
-            "held_logits": stack.head.held_logits,
-            "embedding_gradient": size + third + stack.gathered.root_gradient_bytes,
-        }
-    )
+    for beside in (third, _embedding_buffers(stack, weight.shape[0])):
+        backward.offer(
+            {
+                "gradients": done,
+                "held_logits": stack.head.held_logits,
+                "embedding_gradient": size + beside + stack.gathered.root_gradient_bytes,
+            }
+        )
+
+
+def _embedding_buffers(stack: _Stack, rows: int) -> Number:
+    """What the embedding's backward holds: the arriving gradient; beyond 3072 tokens fp32 sums.
+
+    Equal tokens are sorted together, and runs of ten of them are summed in a buffer with a row for
+    every tenth token and one for every token that occurs (here: as many as can). Source: PyTorch
+    ``aten/src/ATen/native/cuda/EmbeddingBackwardKernel.cu embedding_backward_cuda_kernel``.
+    """
+    hidden, tokens = stack.model.hidden_size, np.asarray(stack.tokens, dtype=float)
+    sums = (tokens / 10 + np.minimum(tokens, rows)) * hidden * 4.0
+    arriving = tokens * hidden * stack.recipe.hidden_dtype.num_bytes
+    found = arriving + np.where(tokens > _SORTED_FROM, sums, 0.0)
+    return found if isinstance(stack.tokens, np.ndarray) else float(found)
 
 
 def _sums_tied_gradients(stack: _Stack, dtype: DType) -> bool:

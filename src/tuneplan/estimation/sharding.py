@@ -23,6 +23,9 @@ class Gathered:
     Attributes:
         always_bytes: From the first forward to the end of backward.
         unit_bytes: The gathered layer in the forward; ``unit_backward_bytes`` in the backward.
+        lingering_bytes: The last layer's gathered buffer while head and loss run: FSDP2 lets go of
+            it when the next unit has been gathered, in the backward (PyTorch 2.13
+            ``fsdp/_fully_shard/_fsdp_param_group.py wait_for_unshard``, ``all_gather_state``).
         buffer_bytes: Reduce and gather buckets.
         step_bytes: On top in the optimizer step.
         gradient_share: Share of a layer's gradients that stays once its backward is over.
@@ -42,6 +45,7 @@ class Gathered:
     always_bytes: float = 0.0
     unit_bytes: float = 0.0
     unit_backward_bytes: float = 0.0
+    lingering_bytes: float = 0.0
     buffer_bytes: float = 0.0
     step_bytes: float = 0.0
     gradient_share: float = 1.0
@@ -116,6 +120,7 @@ def gathered(
         always_bytes=float(outer),
         unit_bytes=2.0 * unit,
         unit_backward_bytes=unit + prefetched + half_shard + scattered + frozen,
+        lingering_bytes=float(unit) if strategy is Strategy.FSDP2 else 0.0,
         frozen_gradient_bytes=frozen * model.num_layers,
         frozen_unit_gradient_bytes=frozen,
         prefetched_bytes=prefetched,
