@@ -130,8 +130,9 @@ class TrainingSection(Section):
         Word(words=("selective", "offload"), flags=True, many=True),
     ] = Field(
         None,
-        description="Activations are recomputed in the backward pass; `selective` = attention "
-        "only, `offload` = what is kept lies on the host.",
+        description="Activations are recomputed in the backward pass; `selective` = all but the "
+        "results of attention and of every second product, `offload` = what is kept lies on the "
+        "host.",
     )
     use_reentrant: Annotated[bool | None, Flag()] = Field(
         None, description="The reentrant variant of checkpointing."
