@@ -120,6 +120,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--lengths", default="", help="source=tokens,...: the longest batch, where no row says it"
     )
+    parser.add_argument("--without", default="", help="ids that are left out")
     parser.add_argument("--no-trace", action="store_true", help="of what is known alone")
     parser.add_argument("--page", type=Path)
     return parser.parse_args()
@@ -364,11 +365,11 @@ are named below. Phases are those of the second step.
   one job differ too. A memory snapshot of one eager run (`torch.cuda.memory._snapshot`) would
   show the order of requests that the trace does not have.
 - **Fused adapters over a quantised base on several cards** (`fms`, accelerated-peft with foak):
-  0.4 to 0.8 % high, on two and on four cards by 4 bytes for each weight of the adapters. One card
-  is exact. The types of adapters and of Adam's states, printed after accelerate's `prepare`,
+  0.4 to 0.6 % high with Mistral, on two and on four cards by 4 bytes for each weight of the
+  adapters, which every rank holds whole. One card is exact. The types of adapters and of Adam's states, printed after accelerate's `prepare`,
   would settle it.
-- **santacoder on two cards with fused kernels** is 1 % high; without them it is exact. A memory
-  snapshot at the peak would tell which copy of the logits does not exist.
+- **PowerLM-3b on two cards**: 27 to 45 MiB high in every run (0.2 to 0.8 %), one card is exact.
+  A memory snapshot of the run without kernels would show which tensor is not there.
 - **LitGPT** (`litgpt-rt`, `litgpt-ch`, `litgpt-ch0`): transformers' model stands in for LitGPT's,
   which makes queries, keys and values in one linear, takes heads apart and joins them in copies,
   and drops out the input of that linear once. NF4 is up to 9 % low for it. Tracing the package
