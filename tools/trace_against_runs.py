@@ -376,8 +376,9 @@ are named below. Phases are those of the second step.
   TinyLlama is up to 9 % high (not looked into), the others are within 5 %. Tracing the package
   `litgpt` itself would settle it; the estimate by formula knows its code and is nearer.
 - **PEFT's comparison** (`peft-old`): the longest batch is not published. 698 tokens
-  (`--lengths peft-old=698`) were fitted to one run, LoRA of rank 32, by an earlier program, so these runs are weak evidence.
-  Of full fine-tuning, one run reserved 5 % less than the trace and a later one 1 % less.
+  (`--lengths peft-old=698`) were fitted to one run, LoRA of rank 32, by an earlier program, so
+  these runs are weak evidence. Of full fine-tuning, one run reserved 5 % less than the trace and
+  a later one 1 % less.
 - **torchtune** (`tt`): transformers' model stands in; only the run that is packed and not
   compiled was traced: compiled code is refused, and `tt-0009` is left out, whose samples are
   shorter than the length that its row states.
