@@ -126,7 +126,7 @@ def attention_core(walk: Walk, qkv: list[Tensor], mixer: Attention) -> Tensor:
     ``qkv`` is emptied, so that what is not kept dies when the kernel is done with it.
     """
     kernel = walk.recipe.attention
-    share = 1.0 if walk.recipe.expand_key_value else masked_share(walk.recipe, mixer, walk.length)
+    share = repeated_share(walk.recipe, mixer, walk.length)
     if np.any(share) and np.any(qkv[1].elements < qkv[0].elements):
         v, k = qkv.pop(), qkv.pop()
         k = expand_heads(walk, k, mixer, mixer.head_dim, "keys", share)
@@ -138,6 +138,7 @@ def attention_core(walk: Walk, qkv: list[Tensor], mixer: Attention) -> Tensor:
     return _fused(walk, qkv, mixer)
 
 
+_FLASH_HEAD_DIM: Final = 256
 _BY_SDPA: Final = (
     AttentionKernel.SDPA_FLASH,
     AttentionKernel.SDPA_EFFICIENT,
@@ -167,11 +168,25 @@ def masked_share(recipe: TrainingRecipe, mixer: Attention, length: Number) -> Nu
     )
 
 
+def repeated_share(recipe: TrainingRecipe, mixer: Attention, length: Number) -> Number:
+    """1 where keys and values are repeated to the query heads before the kernel.
+
+    Where there is a mask, and where flash could not take the heads: PyTorch would fall to math.
+    """
+    if recipe.expand_key_value:
+        return 1.0
+    if recipe.attention is AttentionKernel.SDPA_FLASH and mixer.head_dim > _FLASH_HEAD_DIM:
+        return 1.0
+    return masked_share(recipe, mixer, length)
+
+
 def _flash_share(recipe: TrainingRecipe, mixer: Attention, length: Number) -> Number:
     """1 where a flash kernel runs: PyTorch's takes no mask and one width of heads."""
     if recipe.attention is AttentionKernel.SDPA_EFFICIENT:
         return 0.0
-    if recipe.attention is AttentionKernel.SDPA_FLASH and mixer.head_dim != mixer.v_head_dim:
+    if recipe.attention is AttentionKernel.SDPA_FLASH and (
+        mixer.head_dim != mixer.v_head_dim or mixer.head_dim > _FLASH_HEAD_DIM
+    ):
         return 0.0
     return 1.0 - masked_share(recipe, mixer, length)
 

@@ -165,7 +165,8 @@ def _sdpa_kernel(
     context: Context, *, dtype: DType, mask: bool, grouped_at_kernel: bool
 ) -> tuple[AttentionKernel, Message]:
     half = dtype is not DType.FLOAT32
-    small_heads = _largest_head(context) <= _FLASH_HEAD_DIM
+    # Layers with wider heads (Gemma 4) take the memory-efficient kernel, each by itself.
+    small_heads = _smallest_head(context) <= _FLASH_HEAD_DIM
     if half and not mask and context.has_flash_attention_2 and small_heads:
         if _prefers_cudnn(context):
             text = message("attention_cudnn", "this torch prefers cuDNN attention on this chip")
@@ -207,5 +208,5 @@ def _has_grouped_keys(context: Context) -> bool:
     )
 
 
-def _largest_head(context: Context) -> int:
-    return max((max(mixer.head_dim, mixer.v_head_dim) for mixer in _mixers(context)), default=0)
+def _smallest_head(context: Context) -> int:
+    return min((max(mixer.head_dim, mixer.v_head_dim) for mixer in _mixers(context)), default=0)
