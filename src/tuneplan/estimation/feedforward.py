@@ -87,8 +87,10 @@ def _makes_product_again(walk: Walk, down: Weight) -> bool:
     return kernels.fused_mlp and kernels.fused_adapter and adapted
 
 
-def experts(walk: Walk, x: Tensor, block: MixtureOfExperts) -> Tensor:
+def experts(walk: Walk, x: Tensor, block: MixtureOfExperts, asked: Tensor | None = None) -> Tensor:
     """Routed experts over grouped products, plus the shared expert.
+
+    The router reads ``asked`` where that is not what the experts read.
 
     Each token is copied once per expert it visits; whatever the routing, the copies add up to
     ``tokens x experts per token`` rows, so memory does not depend on the balance. Adapters on
@@ -103,7 +105,8 @@ def experts(walk: Walk, x: Tensor, block: MixtureOfExperts) -> Tensor:
     shared = feed_forward(walk, x, block.shared) if block.shared is not None else None
     stacked = with_updates(walk, _stacked(walk, block))
     cache: list[Tensor] = []
-    scores = _route(walk, x, block, width)
+    scores = _route(walk, x if asked is None else asked, block, width)
+    del asked
     hidden = _reordered(walk, x, rows * width, "tokens gathered by expert")
     del x
     hidden = cast(walk, hidden, _dtype_of_experts(walk, stacked), "tokens gathered by expert")
@@ -194,7 +197,9 @@ def _route(walk: Walk, x: Tensor, block: MixtureOfExperts, width: Number) -> Ten
         del grad
         return (tape.tensor(elements, dtype, "gradient of router input"),)
 
-    return tape.link(scores, (x,), (x, scores), backward)
+    role = role_of(block.weights[0], walk.recipe, walk.place)
+    trains = role.trained or role.adapted or role.copied
+    return tape.link(scores, (x,), (x, scores) if trains else (scores,), backward)
 
 
 def _reordered(walk: Walk, x: Tensor, elements: Number, name: str) -> Tensor:

@@ -6,7 +6,7 @@ together.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,6 +23,8 @@ from tuneplan.estimation.shadow import Meter, Tape, Tensor
 from tuneplan.spec.architecture import Attention, Layer, MixtureOfExperts, Weight
 from tuneplan.spec.recipe import Checkpointing, DType, TrainingRecipe
 
+_SANDWICH = 4  # norms before and after both blocks
+_WITH_EXPERTS_BESIDE = 7  # and three for experts beside the dense block (Gemma 4)
 _POST_ONLY = frozenset({"post_attention_layernorm", "post_feedforward_layernorm"})
 
 
@@ -68,12 +70,15 @@ def run_layer(walk: Walk, x: Tensor, layer: Layer) -> Tensor:
         return _parallel_layer(walk, x, layer)
     names = {weight.leaf for weight in norms}
     post_only = names == _POST_ONLY
-    sandwich = len(norms) == 4
+    sandwich = len(norms) in (_SANDWICH, _WITH_EXPERTS_BESIDE)
     blocks = [block for block in (layer.mixer, layer.feed_forward) if block is not None]
     for index, block in enumerate(blocks):
         before, after = _norms_of(norms, index, len(blocks), post_only=post_only, sandwich=sandwich)
-        hidden = norm(walk, x, before) if before is not None else share(x)
-        hidden = _block(walk, hidden, block)
+        if isinstance(block, MixtureOfExperts) and len(norms) == _WITH_EXPERTS_BESIDE:
+            hidden = _experts_beside(walk, x, block, norms)
+        else:
+            hidden = norm(walk, x, before) if before is not None else share(x)
+            hidden = _block(walk, hidden, block)
         if after is not None:
             hidden = norm(walk, hidden, after)
         if layer.dropout:
@@ -83,6 +88,21 @@ def run_layer(walk: Walk, x: Tensor, layer: Layer) -> Tensor:
         x = _residual(walk, x, hidden)
         del hidden
     return x
+
+
+def _experts_beside(walk: Walk, x: Tensor, block: MixtureOfExperts, norms: list[Weight]) -> Tensor:
+    """A dense block and experts, which read the residual stream; each output has a norm.
+
+    The router reads it through a norm of its own.
+    Source: transformers 5.24 ``models/gemma4/modeling_gemma4.py Gemma4TextDecoderLayer``.
+    """
+    assert block.shared is not None  # noqa: S101 - the dense block is described so
+    before, after_dense, after_experts, before_experts = norms[2], *norms[4:]
+    dense = norm(walk, feed_forward(walk, norm(walk, x, before), block.shared), after_dense)
+    chosen = norm(walk, x, before_experts)
+    routed = experts(walk, chosen, replace(block, shared=None), norm(walk, x, before_experts))
+    del chosen
+    return add(walk, dense, norm(walk, routed, after_experts), "dense block and experts")
 
 
 def _norms_of(
