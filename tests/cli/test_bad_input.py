@@ -91,6 +91,30 @@ def test_a_lora_target_that_the_model_lacks_is_told_with_what_it_has(
 
 
 @pytest.mark.parametrize("command", ["estimate", "plan"])
+def test_a_mistake_that_only_the_model_shows_is_told_with_its_line(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text(
+        "model: Qwen2.5-7B\nmethod: lora\nadapter:\n  target_modules: [query_key_value]\n"
+        "data: {num_samples: 100, mean_tokens: 100}\n"
+    )
+    text, errors = refused(capsys, str(job), command=command)
+    assert f"{job}:4: adapter.target_modules: Qwen2.5-7B has no module" in text
+    assert errors[0]["line"] == 4
+
+
+def test_the_line_of_a_key_that_a_flag_overrides_is_not_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text("model: Qwen2.5-7B\nmethod: lora\nhardware: {accelerator: L4}\n")
+    _, errors = refused(capsys, "--accelerator", "H900", str(job))
+    assert errors[0]["path"] == "hardware.accelerator"
+    assert errors[0]["line"] is None
+
+
+@pytest.mark.parametrize("command", ["estimate", "plan"])
 def test_a_missing_file_an_unknown_model_and_an_unknown_chip_are_told_at_once(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -105,7 +107,23 @@ def _assemble(
         located = [_located(mistake, document, of_file, of_flags) for mistake in mistakes]
         raise InvalidRequest(sorted(_unique(located), key=lambda m: (m.line or 0, m.path or "")))
     notices += _notices(job, of_file, of_flags)
-    return to_stated(job, base_path=base_path, notices=tuple(notices))
+    stated = to_stated(job, base_path=base_path, notices=tuple(notices))
+    return replace(stated, places=MappingProxyType(_places(document, of_file, of_flags)))
+
+
+def _places(
+    document: Document, of_file: Rewritten, of_flags: Rewritten
+) -> dict[str, tuple[str, int]]:
+    """File and line of every key that the file says and no flag overrides."""
+    by_flags = set(_leaves(of_flags.tree))
+    if document.file is None:
+        return {}
+    found = {}
+    for path in _leaves(of_file.tree):
+        line = _line(of_file.written.get(path, path), document.lines)
+        if line is not None and path not in by_flags:
+            found[path] = (document.file, line)
+    return found
 
 
 def _flag_tree(

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from tuneplan.errors import Mistake
 from tuneplan.language import Message
 from tuneplan.planner.space import Space, Variant
 from tuneplan.spec.hardware import Accelerator
@@ -25,12 +26,17 @@ _PACKED_BATCH_TOLERANCE: Final = 0.34
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """Candidates that cannot run at all, and why."""
+    """Candidates that cannot run at all, and why.
+
+    Attributes:
+        mistake: Where that is a mistake of the job.
+    """
 
     code: str
     message: Message
     count: int
     example: Mapping[str, Any]
+    mistake: Mistake | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

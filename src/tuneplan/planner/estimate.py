@@ -33,6 +33,7 @@ from tuneplan.planner.resolving import (
     resolve_model,
     resolve_platform,
     together,
+    told_by_line,
 )
 from tuneplan.planner.sources import Sources
 from tuneplan.planner.storing import checkpoint_size
@@ -86,6 +87,7 @@ class JobEstimate:
         return self.time.run.total_s if self.time and self.time.run else None
 
 
+@told_by_line
 def estimate_job(
     job: StatedJob,
     sources: Sources,

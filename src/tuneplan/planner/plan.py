@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tuneplan.errors import InputError
+from tuneplan.errors import InputError, InvalidRequest
 from tuneplan.language import message
 from tuneplan.planner.candidates import BATCH_TOLERANCE, Table, for_chip, one_micro_batch
 from tuneplan.planner.dataset import Dataset, read_dataset
@@ -20,7 +20,13 @@ from tuneplan.planner.heeding import once
 from tuneplan.planner.levers import Lever, next_best_lever
 from tuneplan.planner.pricing import Prices, price_table
 from tuneplan.planner.rejecting import Rejection, rejections
-from tuneplan.planner.resolving import resolve, resolve_model, resolve_platform, together
+from tuneplan.planner.resolving import (
+    resolve,
+    resolve_model,
+    resolve_platform,
+    together,
+    told_by_line,
+)
 from tuneplan.planner.searching import Search
 from tuneplan.planner.sources import Sources
 from tuneplan.planner.space import Space, space_of
@@ -78,6 +84,7 @@ class Plan:
     notices: tuple[Notice, ...]
 
 
+@told_by_line
 def plan_job(job: StatedJob, sources: Sources, *, processes: int = 1) -> Plan:
     """Search the space of a job; ``processes`` as for ``Search.table``.
 
@@ -91,6 +98,7 @@ def plan_job(job: StatedJob, sources: Sources, *, processes: int = 1) -> Plan:
         lambda: read_dataset(job),
     )
     table = Search(job, space, found.architecture, dataset, sources).table(processes)
+    _refuse_mistakes(table)
     prices = price_table(table, sources, job.limits)
     chosen = Shortlist(job, table, prices)
     entries = tuple(
@@ -125,6 +133,13 @@ def plan_job(job: StatedJob, sources: Sources, *, processes: int = 1) -> Plan:
         ),
         notices=once(notices),
     )
+
+
+def _refuse_mistakes(table: Table) -> None:
+    """Where nothing can run at all because the job is wrong, say so as for one configuration."""
+    mistakes = [refusal.mistake for refusal in table.refusals if refusal.count]
+    if not len(table) and mistakes and all(mistakes):
+        raise InvalidRequest([mistake for mistake in mistakes if mistake is not None])
 
 
 class Shortlist:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 
 from tuneplan.catalog.links import resolve_cluster
 from tuneplan.catalog.model_building import ResolvedModel
@@ -29,6 +30,8 @@ from tuneplan.spec.stated import StatedJob
 A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")
+P = ParamSpec("P")
+R = TypeVar("R")
 _NO_TOKENIZER: Final = ("no_tokenizer", "tokenizer_not_installed")
 
 
@@ -80,6 +83,28 @@ def at_key(path: str) -> Iterator[None]:
         yield
     except UnknownName as error:
         raise InvalidRequest([replace(one, path=path) for one in error.mistakes]) from error
+
+
+def told_by_line(
+    use_case: Callable[Concatenate[StatedJob, P], R],
+) -> Callable[Concatenate[StatedJob, P], R]:
+    """A use-case whose mistakes carry the line of the job file that they are about."""
+
+    @functools.wraps(use_case)
+    def call(job: StatedJob, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return use_case(job, *args, **kwargs)
+        except InvalidRequest as error:
+            raise InvalidRequest([_with_line(one, job) for one in error.mistakes]) from error
+
+    return call
+
+
+def _with_line(mistake: Mistake, job: StatedJob) -> Mistake:
+    place = job.places.get(mistake.path or "")
+    if place is None or mistake.line is not None:
+        return mistake
+    return replace(mistake, file=place[0], line=place[1])
 
 
 def resolve_model(job: StatedJob, sources: Sources) -> ResolvedModel:

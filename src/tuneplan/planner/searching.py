@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuneplan.catalog.links import resolve_cluster
-from tuneplan.errors import InputError
+from tuneplan.errors import InputError, InvalidRequest, Mistake
 from tuneplan.estimation.memory import workspace_bytes
 from tuneplan.estimation.uncertainty import FRAGMENTATION
 from tuneplan.frameworks.resolve import ResolvedRecipe, resolve_recipe
@@ -199,7 +199,9 @@ class Search:
             return with_trained_share(found, self.dataset.statistics)
         except InputError as error:
             count = len(chips) * len(sizes) * len(self.space.shapes_of(variant.strategy))
-            self._refuse(error.mistakes[0].message, variant, chip, shape, count)
+            mistake = error.mistakes[0] if isinstance(error, InvalidRequest) else None
+            text = error.mistakes[0].message
+            self._refuse(text, variant, chip, shape, count, mistake=mistake)
             return None
 
     def _refuse(
@@ -210,6 +212,7 @@ class Search:
         shape: tuple[int, int],
         count: int,
         micro_batch: int | None = None,
+        mistake: Mistake | None = None,
     ) -> None:
         example = {
             "method": variant.method,
@@ -221,7 +224,9 @@ class Search:
         }
         if micro_batch is not None:
             example["training.per_device_train_batch_size"] = micro_batch
-        refusal = Refusal(code=text.code, message=text, count=count, example=example)
+        refusal = Refusal(
+            code=text.code, message=text, count=count, example=example, mistake=mistake
+        )
         self._found.refusals.append((self._place, refusal))
 
     def _price(

@@ -10,7 +10,7 @@ from tuneplan.estimation.uncertainty import Fit
 from tuneplan.language import message
 from tuneplan.planner.estimate import fits_on_every_card, memory_by_formula, resolve_job
 from tuneplan.planner.evaluating import MemoryAnswer
-from tuneplan.planner.resolving import Resolved
+from tuneplan.planner.resolving import Resolved, told_by_line
 from tuneplan.planner.sources import Sources
 from tuneplan.planner.traced import (
     TracedMemory,
@@ -66,6 +66,7 @@ class JobTrace:
     elapsed_s: float
 
 
+@told_by_line
 def trace_job(
     job: StatedJob,
     sources: Sources,

@@ -181,6 +181,7 @@ class StatedJob:
             declared as a tuple, in which case it holds the list too.
         notices: What reading the job has to tell (keys left aside, which of two keys counts).
         stated: Every key path that was written, in the order of the file.
+        places: Key path to file and line, for what a file says and no flag overrides.
     """
 
     model: str
@@ -197,3 +198,6 @@ class StatedJob:
     choices: Mapping[str, tuple[Any, ...]] = field(default_factory=lambda: MappingProxyType({}))
     notices: tuple[Notice, ...] = ()
     stated: tuple[str, ...] = ()
+    places: Mapping[str, tuple[str, int]] = field(
+        default_factory=lambda: MappingProxyType({}), compare=False, repr=False
+    )
