@@ -120,6 +120,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--lengths", default="", help="source=tokens,...: the longest batch, where no row says it"
     )
+    parser.add_argument(
+        "--python-of", default="", help="word=environment,...: of rows whose framework_version has"
+    )
     parser.add_argument("--without", default="", help="ids that are left out")
     parser.add_argument("--no-trace", action="store_true", help="of what is known alone")
     parser.add_argument("--page", type=Path)
@@ -133,6 +136,7 @@ def read_runs(options: argparse.Namespace) -> tuple[list[Run], dict[str, list[st
     only = tuple(name for name in options.only.split(",") if name)
     homes = environments(options.environments)
     lengths = dict(pair.split("=") for pair in options.lengths.split(",") if pair)
+    named = dict(pair.split("=") for pair in options.python_of.split(",") if pair)
     groups: dict[str, list[tuple[MeasuredRun, StatedJob]]] = {}
     skipped: dict[str, list[str]] = {}
     for record in read_records(options.runs):
@@ -162,12 +166,17 @@ def read_runs(options: argparse.Namespace) -> tuple[list[Run], dict[str, list[st
         Run(
             rows=tuple(run for run, _ in rows),
             job=rows[0][1],
-            python=homes.python_of(rows[0][0]) if homes else None,
+            python=_named(rows[0][0], named) or (homes.python_of(rows[0][0]) if homes else None),
         )
         for rows in groups.values()
         if options.cards in (None, rows[0][0].accelerators)
     ]
     return _sampled(runs, options.sample), skipped
+
+
+def _named(row: MeasuredRun, named: Mapping[str, str]) -> str | None:
+    """The environment of a framework's version or commit."""
+    return next((path for word, path in named.items() if word in row.framework_version), None)
 
 
 def _sampled(runs: Sequence[Run], most: int | None) -> list[Run]:
@@ -417,7 +426,9 @@ def _table(
             values.setdefault(group, []).append(100 * error)
             versions = found["versions"]
             ran.setdefault(group, set()).add(
-                f"{versions.get('transformers')} / {versions.get('peft')}"
+                f"litgpt {versions['litgpt']}"
+                if "Lightning Fabric" in found["stand_ins"]
+                else f"{versions.get('transformers')} / {versions.get('peft')}"
             )
     if not values:
         return

@@ -30,6 +30,7 @@ from tuneplan.tracing.kbit import (
     Linear8bitLt,
     QuantizedLinear,
 )
+from tuneplan.tracing.litgpt_code import build_litgpt, note_litgpt, prepare_litgpt
 from tuneplan.tracing.older import dtype_word, without_initialization
 from tuneplan.tracing.recorder import Recorder
 
@@ -66,8 +67,19 @@ def build_config(architecture: ModelArchitecture) -> Any:
     return config
 
 
-def build_model(architecture: ModelArchitecture, recipe: TrainingRecipe) -> torch.nn.Module:
-    """The model's real modules, on the host, without initialisation."""
+def build_model(
+    architecture: ModelArchitecture, recipe: TrainingRecipe, *, own_code: bool = True
+) -> torch.nn.Module:
+    """The model's real modules, on the host, without initialisation.
+
+    Args:
+        architecture: The model.
+        recipe: Says dtypes and attention.
+        own_code: The code of another program than transformers may be taken, where there is some.
+    """
+    own = build_litgpt(architecture, recipe) if own_code else None
+    if isinstance(own, torch.nn.Module):
+        return own
     config = build_config(architecture)
     config.use_cache = recipe.keeps_key_values
     if recipe.unties_head:
@@ -134,8 +146,11 @@ def load_model(
         peft_config: A configuration of PEFT's own, for methods that no recipe names.
     """
     stand_ins = recorder.recording.stand_ins
+    if note_litgpt(model, recipe, recorder.recording):
+        return _load_litgpt(model, recipe, recorder)
     if recipe.kernels.model_code != "transformers":
-        stand_ins["model code"] = f"transformers' in place of {recipe.kernels.model_code}'s"
+        said = f"transformers' in place of {recipe.kernels.model_code}'s"
+        stand_ins.setdefault("model code", said)
         _one_kernel_activations(model)
     if recipe.attention in (AttentionKernel.FLASH_2, AttentionKernel.FLASH_3):
         stand_ins["flash attention"] = FLASH_SOURCE
@@ -152,6 +167,22 @@ def load_model(
         model = adapt(model, architecture, recipe, peft_config)
     _choose_trained(model, architecture, recipe)
     enable_checkpointing(model, recipe, recorder.recording)
+    _name_weights(model, recorder)
+    return model
+
+
+def _load_litgpt(
+    model: torch.nn.Module, recipe: TrainingRecipe, recorder: Recorder
+) -> torch.nn.Module:
+    """LitGPT's own model; Fabric quantises every linear, the head's too."""
+    if recipe.quantization is not None:
+        kind, source = _quantized_linear(recipe.quantization)
+        recorder.recording.stand_ins["quantized linears"] = source
+        for module in model.modules():
+            if type(module) is torch.nn.Linear:
+                module.__class__ = kind
+    _materialize(model, recipe, recorder)
+    prepare_litgpt(model, recipe)
     _name_weights(model, recorder)
     return model
 

@@ -19,7 +19,7 @@ from tuneplan.tracing.versions import NEWEST_TORCH, OLDEST_TORCH, check_torch
 
 NEEDED: Final = ("torch", "transformers", "peft")
 # What decides what a trace sees.
-DECIDING: Final = (*NEEDED, "accelerate", "bitsandbytes", "liger-kernel")
+DECIDING: Final = (*NEEDED, "accelerate", "bitsandbytes", "liger-kernel", "litgpt")
 OLDEST_PYTHON: Final = (3, 11)
 _ASK: Final = """
 import json, sys

@@ -93,8 +93,11 @@ def record(
     import torch
 
     from tuneplan.tracing.build import build_model, load_model
+    from tuneplan.tracing.litgpt_code import LITGPT, version
     from tuneplan.tracing.steps import run_steps
 
+    if recipe.kernels.model_code == LITGPT:
+        version()  # imported now, before there are fake tensors
     started = time.perf_counter()
     rules = AttentionRules(
         flash=compute_capability is None or compute_capability >= 8,
@@ -114,7 +117,8 @@ def record(
     with warnings.catch_warnings(), reading, fake_mode(), recorder:
         warnings.simplefilter("ignore")  # of libraries, about their own next versions
         progress("build")
-        model = build_model(architecture, recipe)
+        plain = not sharded and peft_config is None
+        model = build_model(architecture, recipe, own_code=plain)
         progress("load")
         with recorder.unwatched() if sharded else contextlib.nullcontext():
             model = load_model(model, architecture, recipe, recorder, peft_config)

@@ -14,6 +14,7 @@ from tuneplan.tracing.adapters import torch_dtype
 from tuneplan.tracing.build import decoder_layers, load_reference
 from tuneplan.tracing.device import device_type, fake_device
 from tuneplan.tracing.kernels import fused_kernels, refuse_kernels
+from tuneplan.tracing.litgpt_code import is_litgpt, loss_of_litgpt, run_litgpt, set_length
 from tuneplan.tracing.losses import install_loss, outside_loss
 from tuneplan.tracing.optimizers import make_optimizer, states_of
 from tuneplan.tracing.preferences import is_preference, preference_loss, refuse_preference
@@ -57,7 +58,9 @@ def run_steps(
     refuse_preference(recipe)
     reference = load_reference(architecture, recipe, recorder)
     model.train()
-    if not is_preference(recipe):
+    if is_litgpt(model):
+        set_length(model, length)
+    elif not is_preference(recipe):
         install_loss(model, recipe, recorder.recording)
     _watch_gradients(model, recorder)
     loop = _Loop(model, reference, recipe, recorder, progress)
@@ -85,7 +88,11 @@ class _Loop:
         self.model, self.recipe, self.recorder = model, recipe, recorder
         self.reference = reference
         self.progress = progress
-        named = [(name, one) for name, one in model.named_parameters() if one.requires_grad]
+        named = [
+            (name, one)
+            for name, one in model.named_parameters()
+            if one.requires_grad and not getattr(one, "outside_optimizer", False)
+        ]
         self.trained = [parameter for _, parameter in named]
         self.optimizers: list[torch.optim.Optimizer] = []
         if recipe.optimizer.in_backward:
@@ -125,7 +132,9 @@ class _Loop:
         if not self.recipe.optimizer.in_backward:
             self._update(self.optimizers[0])
             _name_states(self.optimizers[0], self.recorder)
-        self.model.zero_grad(set_to_none=True)
+        for parameter in self.model.parameters():
+            if not getattr(parameter, "outside_optimizer", False):
+                parameter.grad = None
 
     def _batch(self, sequences: int, length: int) -> dict[str, torch.Tensor]:
         batch = _batch(sequences, length)
@@ -153,6 +162,11 @@ class _Loop:
     def _forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         """The loss of a batch; with a name for the outputs where the loop keeps them."""
         recipe, labels = self.recipe, batch["labels"]
+        if is_litgpt(self.model):
+            with _autocast(recipe):
+                outputs = run_litgpt(self.model, batch["input_ids"], recipe)
+            self._keep(outputs)
+            return loss_of_litgpt(self.model, outputs, labels)
         if not is_preference(recipe):
             outside = recipe.loss.outside_model
             given = {key: value for key, value in batch.items() if not outside or key != "labels"}

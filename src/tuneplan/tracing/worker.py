@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 import warnings
+from importlib import metadata
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
     from tuneplan.tracing.recording import Recording
 
 MARK: Final = "\x1etuneplan "
-_LIBRARIES: Final = ("torch", "transformers", "peft", "accelerate", "bitsandbytes", "liger_kernel")
+_LIBRARIES: Final = (
+    *("torch", "transformers", "peft", "accelerate", "bitsandbytes", "liger_kernel", "litgpt"),
+)
 
 
 def main() -> None:
@@ -126,6 +129,8 @@ def _versions() -> dict[str, str]:
     for name in _LIBRARIES:
         module = sys.modules.get(name)
         version = getattr(module, "__version__", None)
+        if name == "litgpt" and module is not None:
+            version = metadata.version(name)  # it has no number of its own
         if version is not None and getattr(module, "__file__", None):
             found[name] = str(version)
     return found
