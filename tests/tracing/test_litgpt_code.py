@@ -13,7 +13,6 @@ import pytest
 pytest.importorskip("torch")
 
 from tracing.small_jobs import recipe_for, small_llama, traced
-
 from tuneplan.spec.recipe import Checkpointing, Kernels, TrainingRecipe
 from tuneplan.tracing import litgpt_code
 

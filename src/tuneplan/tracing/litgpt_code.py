@@ -228,10 +228,13 @@ def _stable_embedding(model: Any) -> None:
 
 
 class _StableEmbedding(torch.nn.Module):
+    """In place of the model's embedding, whose weight ``main`` and the optimizer still name."""
+
     def __init__(self, old: torch.nn.Embedding) -> None:
         super().__init__()
         self.weight = torch.nn.Parameter(torch.empty_like(old.weight))
         width, weight = old.embedding_dim, old.weight
+        self.replaced = (weight,)
         self.norm = torch.nn.LayerNorm(width, device=weight.device, dtype=weight.dtype)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
