@@ -380,11 +380,12 @@ are named below. Phases are those of the second step.
 - **PowerLM-3b on two cards**: 27 to 45 MiB high in most runs (up to 0.8 %), one card is exact. A
   memory snapshot of the run without kernels would show which tensor is not there.
 - **LitGPT** (`litgpt-rt`, `litgpt-ch`, `litgpt-ch0`): its own model, adapters and loss, with
-  `--python-of`: the sources of `litgpt` at the commit that a row names, or the release with the
-  same model; for `litgpt-rt` (October 2023, before there was a package) 0.3.1, the oldest that
-  was tried. What Fabric does around them is written here. With transformers' model in its place
-  Llama-2 and phi-1.5 were up to 9 % low and TinyLlama up to 9 % high. LitGPT from 0.5 on puts
-  bitsandbytes' `StableEmbedding` into a quantised model, whose gradients stay: no run measures it.
+  `--python-of`: the sources of `litgpt` at the commit that a row names (0.4.13 has the same model
+  and adapters as 00af8b0d); for `litgpt-rt` (October 2023, before there was a package) 0.3.1, the
+  oldest release that was tried. What Fabric does around them is written here. With transformers'
+  model in its place Llama-2 and phi-1.5 were up to 9 % low and TinyLlama up to 9 % high. From 0.5
+  on LitGPT puts bitsandbytes' `StableEmbedding` into a quantised model, whose gradients stay: no
+  run measures it. 0.5.0 is refused for Llama 3: it reads values of its rotary table.
 - **PEFT's comparison** (`peft-old`): the longest batch is not published. 698 tokens
   (`--lengths peft-old=698`) were fitted to one run, LoRA of rank 32, by an earlier program, so
   these runs are weak evidence. Of full fine-tuning, one run reserved 5 % less than the trace and
