@@ -276,13 +276,12 @@ def most_positions(model: str) -> int:
 
 INTRODUCTION = """# The formula against the trace
 
-Made by `python tools/formula_against_trace.py --write docs/internals/formula_against_trace.md`
-({versions}).
+Made by `python tools/formula_against_trace.py {command}` ({versions}).
 
-Each catalogue family, {layers} layers of every kind it has, is counted by the formula and traced
-(the real modules on a device without memory), under Hugging Face's Trainer on an A100 in bf16:
-{methods}; with and without checkpointing; {shapes} sequences x tokens (fewer where a model has
-fewer positions). Errors are formula / trace - 1 of the allocated peak.
+Each catalogue family, {layers} layers, is counted by the formula and traced (the real modules on a
+device without memory), under Hugging Face's Trainer on an A100 in bf16: {methods};
+checkpointing: {checkpointing}; {shapes} sequences x tokens (fewer where a model has fewer
+positions). Errors are formula / trace - 1 of the allocated peak.
 
 Models whose linear-time layers run as fused kernels in training (flash-linear-attention,
 mamba-ssm) fall back to PyTorch operations where those are not installed, as here. The trace counts
@@ -296,7 +295,9 @@ def page(rows: list[dict[str, Any]], options: argparse.Namespace) -> list[str]:
     lines = [
         INTRODUCTION.format(
             versions=", ".join(f"{name} {version(name)}" for name in libraries),
-            layers="all" if options.full_depth else options.layers,
+            command=f"{'--full-depth ' * options.full_depth}--write {options.write}",
+            layers="all" if options.full_depth else f"{options.layers} (or all kinds)",
+            checkpointing=options.checkpointing.replace(",", " and "),
             methods=options.methods.replace(",", ", "),
             shapes=options.shapes.replace(",", ", "),
         )

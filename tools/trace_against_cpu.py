@@ -305,9 +305,10 @@ training steps on a CPU under PyTorch's profiler. Its allocator events give the 
 every moment. The trace of the same configuration for the CPU allocates nothing. Errors are of the
 highest sum in both steps, and of the highest within each phase.
 
-What remains, with checkpointing only: PyTorch saves the state of the host's random generator
-(5,056 bytes) with every checkpointed layer, which the trace does not count. Scratch space that
-oneDNN and MKL take for themselves is on neither side.
+What remains: the real loop names its batch until the backward is over (12 KiB), the traced one
+does not; with checkpointing PyTorch saves the state of the host's random generator with every
+layer (5,056 bytes), which the trace does not count. Scratch space that oneDNN and MKL take for
+themselves is on neither side.
 """
 
 

@@ -341,10 +341,12 @@ def _scores(
     wide = promote(dtype, walk.recipe.hidden_dtype) if by_model else dtype
     masked = tape.tensor(scores, wide, "attention scores, masked")
     del last
+    if mixer.fp32_sinks:
+        wide = _FP32
     if mixer.sinks:
         joined = tape.tensor(scores, wide, "attention scores with sinks")
         shifted = tape.tensor(scores, wide, "attention scores with sinks, shifted")
-        del joined
+        del joined, masked
         return shifted, kept
     return masked, kept
 
@@ -361,7 +363,8 @@ def _eager(walk: Walk, qkv: list[Tensor], mixer: Attention) -> Tensor:
     dtype = q.dtype
     if recipe.autocast and dtype is _FP32:
         dtype = recipe.compute_dtype
-    scores = walk.sequences * mixer.num_attention_heads * walk.length * walk.length
+    keys = walk.length * (1.0 + 1.0 / mixer.pooled) if mixer.pooled else walk.length
+    scores = walk.sequences * mixer.num_attention_heads * walk.length * keys
     sizes = (q.elements, k.elements, v.elements)
     output = walk.tokens * mixer.num_attention_heads * mixer.v_head_dim
     if tape.grad:

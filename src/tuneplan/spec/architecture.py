@@ -117,6 +117,8 @@ class Attention:
         softcap: Whether scores are soft-capped (then SDPA's flash kernel cannot be used).
         sinks: Whether a learned sink per head joins the softmax.
         output_gate: Whether the output is gated before the output projection.
+        fp32_sinks: Whether sinks stay fp32 whatever the model's dtype, and with them the scores.
+        pooled: Tokens that one further key stands for (DeepSeek V4's compressor), 0 without such.
     """
 
     weights: tuple[Weight, ...]
@@ -131,6 +133,8 @@ class Attention:
     softcap: bool = False
     sinks: bool = False
     output_gate: bool = False
+    fp32_sinks: bool = False
+    pooled: int = 0
     latent: LatentAttention | None = None
 
     @property

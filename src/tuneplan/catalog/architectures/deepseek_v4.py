@@ -125,6 +125,8 @@ def _attention(fields: Fields, hidden_size: int, ratio: int) -> Attention:
         kind=AttentionKind.SPARSE if picked else AttentionKind.SLIDING,
         window=window + picked,
         sinks=True,
+        fp32_sinks=True,
+        pooled=ratio,
     )
 
 
