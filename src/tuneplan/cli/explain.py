@@ -35,7 +35,9 @@ def command(job: JobRequest, *, figure: str | None, as_json: bool) -> None:
         raise click.UsageError(say("name a FIGURE, such as memory.peak_bytes"))
     figure = check_figure(figure)
     stated, day = job.read(), today()
-    sources = replace(sources_for(stated, today=day), traces=None)  # of formulas, not of a trace
+    sources = replace(
+        sources_for(stated, today=day), trace_folder=None
+    )  # of formulas, not of a trace
     estimate = estimate_job(stated, sources, replays=True)
     answer = explain_answer(estimate, figure, as_of=day.isoformat(), sources=sources)
     show(answer, explain_text, as_json=as_json)

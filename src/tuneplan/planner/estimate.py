@@ -218,11 +218,12 @@ def estimate_resolved(
 
 def _known_trace(resolved: Resolved, formula: MemoryAnswer, sources: Sources) -> KnownTrace | None:
     """What reads a trace is imported where there can be one."""
-    if sources.traces is None or not sources.traces.exists():
+    if sources.trace_folder is None or not sources.trace_folder.is_dir():
         return None
     from tuneplan.planner.traced import known_trace
 
-    return known_trace(resolved, formula, sources.traces)
+    traces = sources.traces
+    return known_trace(resolved, formula, traces) if traces is not None else None
 
 
 def _is_traced(formula: MemoryAnswer, versions: Mapping[str, str]) -> Notice:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tuneplan.catalog.accelerators import AcceleratorCatalog, load_accelerators
 from tuneplan.catalog.kernels import load_curves
@@ -15,7 +16,10 @@ from tuneplan.errors import InputError, InvalidRequest, Mistake
 from tuneplan.spec.hardware import Accelerator
 from tuneplan.spec.kernels import ChipCurves
 from tuneplan.spec.stated import StatedJob
-from tuneplan.tracing.cache import TraceCache, cache_folder
+from tuneplan.tracing.folder import cache_folder
+
+if TYPE_CHECKING:
+    from tuneplan.tracing.cache import TraceCache
 
 
 @dataclass(frozen=True)
@@ -24,14 +28,14 @@ class Sources:
 
     Attributes:
         today: The day that the age of prices is counted to; the caller knows it.
-        traces: Where earlier traces lie; None where none is to be looked for.
+        trace_folder: Where earlier traces lie; None where none is to be looked for.
     """
 
     model_files: tuple[Path, ...] = ()
     accelerator_files: tuple[Path, ...] = ()
     price_files: tuple[Path, ...] = ()
     today: date = date(2026, 11, 30)
-    traces: TraceCache | None = None
+    trace_folder: Path | None = None
 
     @cached_property
     def models(self) -> ModelCatalog:
@@ -47,6 +51,13 @@ class Sources:
     def offers(self) -> OfferCatalog:
         """Prices."""
         return load_offers(self.accelerators, self.price_files)
+
+    @cached_property
+    def traces(self) -> TraceCache | None:
+        """Earlier traces; what reads them is imported when first asked for."""
+        from tuneplan.tracing.cache import TraceCache
+
+        return TraceCache(self.trace_folder) if self.trace_folder is not None else None
 
     def curves(self, accelerator: Accelerator) -> ChipCurves:
         """Measured or borrowed kernel times of a chip."""
@@ -65,7 +76,7 @@ def sources_for(job: StatedJob, *, today: date) -> Sources:
         accelerator_files=tuple(base / name for name in job.accelerators),
         price_files=tuple(base / name for name in job.prices),
         today=today,
-        traces=TraceCache(cache_folder()),
+        trace_folder=cache_folder(),
     )
     _read_own_files(sources)
     return sources

@@ -26,13 +26,6 @@ _MOST_FILES: Final = 300
 _ENDING: Final = ".json.gz"
 
 
-def cache_folder() -> Path:
-    """``$XDG_CACHE_HOME/tuneplan/traces``, else under ``~/.cache``."""
-    stated = os.environ.get("XDG_CACHE_HOME", "")
-    base = Path(stated) if Path(stated).is_absolute() else Path.home() / ".cache"
-    return base / "tuneplan" / "traces"
-
-
 @dataclass(frozen=True, slots=True)
 class TraceCache:
     """A folder of traces; what cannot be read or written is as if it were not there.
