@@ -9,8 +9,6 @@ from types import ModuleType
 
 import pytest
 
-pytest.importorskip("torch")
-
 MODELS = (
     "Llama-3.2-1B",  # grouped keys, a tied head
     "Mistral-7B-v0.1",  # a window

@@ -7,10 +7,6 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-import pytest
-
-pytest.importorskip("torch")
-
 
 def _tool() -> ModuleType:
     path = Path(__file__).parents[2] / "tools" / "trace_against_cpu.py"

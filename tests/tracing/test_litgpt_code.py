@@ -10,8 +10,6 @@ from dataclasses import replace
 
 import pytest
 
-pytest.importorskip("torch")
-
 from tracing.small_jobs import recipe_for, small_llama, traced
 from tuneplan.spec.recipe import Checkpointing, Kernels, TrainingRecipe
 from tuneplan.tracing import litgpt_code
