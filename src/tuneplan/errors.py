@@ -10,6 +10,7 @@
         UnknownArchitecture    a model whose layers we cannot describe; says what is missing
         UnreadableFile         a file that is absent, empty, broken; ``.path``, ``.line``
         NotSupported           a thing that has no formula yet: refused by name, never approximated
+        CannotExport           a framework has no way to say a setting; ``.mistakes`` names each
       MissingExtra             ``.extra``: an optional dependency is not installed
       TraceStopped             the process that traces ended without an answer
       CatalogError             one of the bundled fact files is wrong; file and key
@@ -130,6 +131,10 @@ class UnreadableFile(InputError):
 
 class NotSupported(InputError):
     """A thing that has no formula yet: refused by name, never approximated in silence."""
+
+
+class CannotExport(InvalidRequest):
+    """A framework has no way to say some settings of a job; each is a mistake with its key."""
 
 
 class MissingExtra(TuneplanError):

@@ -1,0 +1,171 @@
+"""Noting what becomes of every key while a configuration is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from tuneplan.formats.foreign import Fate, ForeignDocument, ForeignKey, Imported
+from tuneplan.language import Message, message
+from tuneplan.spec.answer import Notice
+
+
+class Carrier:
+    """Turns one or more documents into a job; what nobody asked about is "not understood".
+
+    A path is a key path of the document. ``carry`` says a job key from it, ``irrelevant`` and
+    ``not_carried`` close a key without one. Lists and mappings that hold no keys of the format
+    (``target_modules``) are closed as a whole, by the path of the list.
+    """
+
+    def __init__(self, document: ForeignDocument) -> None:
+        self._documents = [document]
+        self._fates: dict[tuple[str, str], ForeignKey] = {}
+        self._job: dict[str, Any] = {}
+        self.notices: list[Notice] = []
+
+    def value(self, path: str, default: Any = None, *, of: ForeignDocument | None = None) -> Any:
+        """What stands under a path; None as written counts as absent."""
+        found: Any = (of or self._documents[0]).tree
+        for name in path.split("."):
+            if not isinstance(found, Mapping) or name not in found:
+                return default
+            found = found[name]
+        return default if found is None else found
+
+    def carry(self, path: str, *says: tuple[str, Any], of: ForeignDocument | None = None) -> None:
+        """Close a key by what it says: pairs of job key and value. A later one wins."""
+        for job_key, value in says:
+            self.say(job_key, value)
+        self._close(path, Fate.CARRIED, None, tuple(key for key, _ in says), of)
+
+    def say(self, job_key: str, value: Any) -> None:
+        """Say a job key that no single key of the document stands for."""
+        holder = self._job
+        *sections, leaf = job_key.split(".")
+        for name in sections:
+            holder = holder.setdefault(name, {})
+        holder[leaf] = value
+
+    def said(self, job_key: str) -> Any:
+        """What the job says so far."""
+        holder: Any = self._job
+        for name in job_key.split("."):
+            if not isinstance(holder, Mapping) or name not in holder:
+                return None
+            holder = holder[name]
+        return holder
+
+    def irrelevant(
+        self, paths: Iterable[str], why: Message, *, of: ForeignDocument | None = None
+    ) -> None:
+        """Close those of the keys that are there and still open; sections with all below them."""
+        self._close_present(paths, Fate.IRRELEVANT, why, of)
+
+    def not_carried(
+        self, paths: Iterable[str], why: Message, *, of: ForeignDocument | None = None
+    ) -> None:
+        """Close those of the keys that are there and still open: known, but no job key says it."""
+        self._close_present(paths, Fate.NOT_CARRIED, why, of)
+
+    def join(self, document: ForeignDocument) -> None:
+        """Read a further file into the same job."""
+        self._documents.append(document)
+
+    def finish(self, *, name: str, version: str | None) -> Imported:
+        """The job; keys that are still open are not understood."""
+        keys: list[ForeignKey] = []
+        for document in self._documents:
+            for path, value in leaves(document.tree):
+                found = self._fate_of(document, path)
+                keys.append(found or self._key(document, path, value, Fate.NOT_UNDERSTOOD, _why()))
+        return Imported(
+            format=name,
+            format_version=version,
+            files=tuple(document.file for document in self._documents),
+            job=self._job,
+            keys=tuple({(key.file, key.path): key for key in keys}.values()),
+            notices=tuple(self.notices),
+        )
+
+    def _close_present(
+        self, paths: Iterable[str], fate: Fate, why: Message, of: ForeignDocument | None
+    ) -> None:
+        document = of or self._documents[0]
+        for path in paths:
+            if (document.file, path) not in self._fates and _holds(document.tree, path):
+                self._close(path, fate, why, (), document)
+
+    def _close(
+        self,
+        path: str,
+        fate: Fate,
+        why: Message | None,
+        job_keys: tuple[str, ...],
+        of: ForeignDocument | None,
+    ) -> None:
+        document = of or self._documents[0]
+        value = self.value(path, of=document)
+        before = self._fates.get((document.file, path))
+        if before is not None and before.fate is Fate.CARRIED:
+            job_keys = (*before.job_keys, *(key for key in job_keys if key not in before.job_keys))
+        self._fates[document.file, path] = self._key(document, path, value, fate, why, job_keys)
+
+    def _fate_of(self, document: ForeignDocument, path: str) -> ForeignKey | None:
+        """The fate of a path, or of the nearest section around it that was closed as a whole."""
+        while path:
+            found = self._fates.get((document.file, path))
+            if found is not None:
+                return found
+            path = path.rpartition(".")[0]
+        return None
+
+    @staticmethod
+    def _key(
+        document: ForeignDocument,
+        path: str,
+        value: Any,
+        fate: Fate,
+        why: Message | None,
+        job_keys: tuple[str, ...] = (),
+    ) -> ForeignKey:
+        return ForeignKey(
+            path=path,
+            value=value,
+            file=document.file,
+            line=_line(document, path),
+            fate=fate,
+            why=why,
+            job_keys=job_keys,
+        )
+
+
+def leaves(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every key path that holds no further keys, with its value."""
+    for name, value in tree.items():
+        inner = f"{path}.{name}" if path else name
+        if isinstance(value, Mapping) and value:
+            yield from leaves(value, inner)
+        else:
+            yield inner, value
+
+
+def _why() -> Message:
+    return message("key_not_understood", "this key is not known here")
+
+
+def _holds(tree: Mapping[str, Any], path: str) -> bool:
+    found: Any = tree
+    for name in path.split("."):
+        if not isinstance(found, Mapping) or name not in found:
+            return False
+        found = found[name]
+    return True
+
+
+def _line(document: ForeignDocument, path: str) -> int | None:
+    while path:
+        if path in document.lines:
+            return document.lines[path]
+        path = path.rpartition(".")[0]
+    return None

@@ -1,0 +1,36 @@
+"""Which formats there are, and which one a document is of."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Final, cast
+
+from tuneplan.errors import UnknownName
+from tuneplan.formats.foreign import ConfigFormat, ForeignDocument
+from tuneplan.language import message
+
+# Name to module; each is imported when it is needed.
+FORMATS: Final[dict[str, str]] = {}
+_LEAST_SURE: Final = 0.2
+
+
+def format_named(name: str) -> ConfigFormat:
+    """A format by name.
+
+    Raises:
+        UnknownName: There is none of that name; with those there are.
+    """
+    if name not in FORMATS:
+        raise UnknownName(
+            message("unknown_format", "there is no configuration format {name}", name=name),
+            name=name,
+            near=tuple(FORMATS),
+        )
+    return cast("ConfigFormat", import_module(FORMATS[name]))
+
+
+def recognised(document: ForeignDocument) -> tuple[str, ...]:
+    """The formats that a document may be of, the surest first."""
+    sure = {name: format_named(name).recognise(document) for name in FORMATS}
+    likely = [name for name, share in sure.items() if share >= _LEAST_SURE]
+    return tuple(sorted(likely, key=lambda name: -sure[name]))
