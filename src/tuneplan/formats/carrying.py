@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from tuneplan.contract.values import nearest
+from tuneplan.errors import InvalidRequest, Mistake
 from tuneplan.formats.foreign import Fate, ForeignDocument, ForeignKey, Imported
 from tuneplan.language import Message, message
 from tuneplan.spec.answer import Notice
+
+_BLANK = message("key_blank", "left blank: it says nothing")
 
 
 class Carrier:
@@ -15,7 +19,8 @@ class Carrier:
 
     A path is a key path of the document. ``carry`` says a job key from it, ``irrelevant`` and
     ``not_carried`` close a key without one. Lists and mappings that hold no keys of the format
-    (``target_modules``) are closed as a whole, by the path of the list.
+    (``target_modules``) are closed as a whole, by the path of the list. ``wrong`` notes what the
+    framework itself would refuse, ``refuse`` what has no formula here.
     """
 
     def __init__(self, document: ForeignDocument) -> None:
@@ -23,6 +28,8 @@ class Carrier:
         self._fates: dict[tuple[str, str], ForeignKey] = {}
         self._job: dict[str, Any] = {}
         self.notices: list[Notice] = []
+        self._mistakes: list[Mistake] = []
+        self._refusals: list[Mistake] = []
 
     def value(self, path: str, default: Any = None, *, of: ForeignDocument | None = None) -> Any:
         """What stands under a path; None as written counts as absent."""
@@ -68,17 +75,58 @@ class Carrier:
         """Close those of the keys that are there and still open: known, but no job key says it."""
         self._close_present(paths, Fate.NOT_CARRIED, why, of)
 
+    def holds(self, path: str, *, of: ForeignDocument | None = None) -> bool:
+        """Whether the key is written, blank or not."""
+        return _holds((of or self._documents[0]).tree, path)
+
     def join(self, document: ForeignDocument) -> None:
         """Read a further file into the same job."""
         self._documents.append(document)
 
-    def finish(self, *, name: str, version: str | None) -> Imported:
-        """The job; keys that are still open are not understood."""
+    def wrong(
+        self,
+        path: str,
+        text: Message,
+        *,
+        near: Sequence[str] = (),
+        how_to_fix: Message | None = None,
+        of: ForeignDocument | None = None,
+    ) -> None:
+        """Note a value that the framework itself would refuse; ``finish`` raises all of them."""
+        self._mistakes.append(self._mistake(path, text, near, how_to_fix, of))
+        self._close(path, Fate.NOT_CARRIED, text, (), of)
+
+    def refuse(
+        self,
+        path: str,
+        text: Message,
+        *,
+        how_to_fix: Message | None = None,
+        of: ForeignDocument | None = None,
+    ) -> None:
+        """Close a key that asks for something of which no estimate can be made."""
+        self._refusals.append(self._mistake(path, text, (), how_to_fix, of))
+        self._close(path, Fate.NOT_CARRIED, text, (), of)
+
+    def finish(self, *, name: str, version: str | None, known: Sequence[str] = ()) -> Imported:
+        """The job; keys that are still open are not understood, unless they are blank.
+
+        Args:
+            name: Of the format.
+            version: As stated.
+            known: Keys of the format, to name the nearest to one that is not understood.
+
+        Raises:
+            InvalidRequest: The mistakes of the documents' form and those that ``wrong`` noted.
+        """
+        mistakes = [m for document in self._documents for m in document.mistakes]
+        if mistakes or self._mistakes:
+            raise InvalidRequest([*mistakes, *self._mistakes])
         keys: list[ForeignKey] = []
         for document in self._documents:
             for path, value in leaves(document.tree):
                 found = self._fate_of(document, path)
-                keys.append(found or self._key(document, path, value, Fate.NOT_UNDERSTOOD, _why()))
+                keys.append(found or self._left_open(document, path, value, known))
         return Imported(
             format=name,
             format_version=version,
@@ -86,6 +134,40 @@ class Carrier:
             job=self._job,
             keys=tuple({(key.file, key.path): key for key in keys}.values()),
             notices=tuple(self.notices),
+            refusals=tuple(self._refusals),
+        )
+
+    def _left_open(
+        self, document: ForeignDocument, path: str, value: Any, known: Sequence[str]
+    ) -> ForeignKey:
+        if value is None or (isinstance(value, Mapping) and not value):
+            return self._key(document, path, value, Fate.IRRELEVANT, _BLANK)
+        near = nearest(path, known, count=1)
+        why = (
+            message("key_not_understood_near", "not known here; near it is {near}", near=near[0])
+            if near
+            else message("key_not_understood", "this key is not known here")
+        )
+        return self._key(document, path, value, Fate.NOT_UNDERSTOOD, why)
+
+    def _mistake(
+        self,
+        path: str,
+        text: Message,
+        near: Sequence[str],
+        how_to_fix: Message | None,
+        of: ForeignDocument | None,
+    ) -> Mistake:
+        document = of or self._documents[0]
+        value = self.value(path, of=document)
+        return Mistake(
+            message=text,
+            path=path,
+            line=_line(document, path),
+            file=document.file,
+            value=value if isinstance(value, str | int | float) else None,
+            near=tuple(near),
+            how_to_fix=how_to_fix,
         )
 
     def _close_present(
@@ -148,10 +230,6 @@ def leaves(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]
             yield from leaves(value, inner)
         else:
             yield inner, value
-
-
-def _why() -> Message:
-    return message("key_not_understood", "this key is not known here")
 
 
 def _holds(tree: Mapping[str, Any], path: str) -> bool:

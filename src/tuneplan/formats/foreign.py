@@ -72,6 +72,8 @@ class Imported:
         job: The job as a tree of job-file keys; not yet validated.
         keys: Every key of every file, in the order of the files.
         notices: What a reader should know (a file that is pointed to and does not exist).
+        refusals: What the configuration asks for and no estimate can be made of (a teacher model
+            beside the student), each by name and with its key; reading it is possible all the same.
     """
 
     format: str
@@ -80,6 +82,7 @@ class Imported:
     job: Mapping[str, Any]
     keys: tuple[ForeignKey, ...]
     notices: tuple[Notice, ...] = ()
+    refusals: tuple[Mistake, ...] = ()
 
     @property
     def places(self) -> dict[str, tuple[str, int]]:
