@@ -28,6 +28,20 @@ _TOML_KEY: Final = re.compile(r"""^\s*(\[?)\s*["']?([\w.\-]+)["']?\s*(=|\])""")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """The key of somebody else's configuration that a key of the job comes from.
+
+    Attributes:
+        path: As written there, e.g. ``cutoff_len``.
+        line: Counted from 1, where it is known.
+    """
+
+    path: str
+    file: str
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
     """A job as written.
 
@@ -36,12 +50,26 @@ class Document:
         lines: Key path to line, counted from 1, where it is known.
         file: Its name, for people; None where the job is not a file.
         mistakes: What is wrong with its form (a key that stands twice).
+        origins: Where the job was made from another configuration: key path to the key there.
     """
 
     tree: dict[str, Any]
     lines: Mapping[str, int] = field(default_factory=dict)
     file: str | None = None
     mistakes: tuple[Mistake, ...] = ()
+    origins: Mapping[str, Origin] = field(default_factory=dict)
+
+    def origin(self, path: str) -> Origin | None:
+        """Where a key path, what lies below it, or the nearest section around it comes from."""
+        while path and self.origins:
+            below = [key for key in self.origins if key == path or key.startswith(f"{path}.")]
+            if below:
+                return self.origins[min(below, key=lambda key: (key != path, self._line_of(key)))]
+            path = path.rpartition(".")[0]
+        return None
+
+    def _line_of(self, path: str) -> int:
+        return self.origins[path].line or 0
 
 
 def read_document(source: str | Path) -> Document:

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from tuneplan.contract.consistency import contradictions, is_about_absence
 from tuneplan.contract.conversion import to_stated
-from tuneplan.contract.documents import Document, parse_document, plain, read_document
+from tuneplan.contract.documents import Document, Origin, parse_document, plain, read_document
 from tuneplan.contract.job import JobFile, keys, sections
 from tuneplan.contract.rewriting import Rewritten, Tree, rewrite
 from tuneplan.contract.spellings import near_keys
@@ -90,6 +90,31 @@ def load_job_text(text: str, *, form: str = "yaml", name: str = "job") -> Stated
     return _assemble(parse_document(text, name=name, form=form), {}, (), base_path=".")
 
 
+def load_imported(
+    tree: Mapping[str, Any],
+    *,
+    origins: Mapping[str, Origin],
+    base_path: str,
+    overrides: Mapping[str, Any] | None = None,
+    set_: Sequence[str] = (),
+) -> StatedJob:
+    """Read a job that was made from somebody else's configuration.
+
+    Args:
+        tree: Keys of the job file, as sections.
+        origins: Key path to the key of the configuration that it comes from: mistakes and
+            ``StatedJob.places`` tell that key, its file and its line.
+        base_path: Folder that relative paths of the configuration refer to.
+        overrides: As for ``load_job``; paths in them refer to the working directory.
+        set_: As for ``load_job``.
+
+    Raises:
+        InvalidRequest: With every mistake.
+    """
+    document = Document(tree=plain(dict(tree), name="job"), origins=origins)
+    return _assemble(document, overrides or {}, set_, base_path=base_path)
+
+
 def _assemble(
     document: Document, overrides: Mapping[str, Any], set_: Sequence[str], *, base_path: str
 ) -> StatedJob:
@@ -116,13 +141,14 @@ def _places(
 ) -> dict[str, tuple[str, int]]:
     """File and line of every key that the file says and no flag overrides."""
     by_flags = set(_leaves(of_flags.tree))
-    if document.file is None:
-        return {}
     found = {}
     for path in _leaves(of_file.tree):
-        line = _line(of_file.written.get(path, path), document.lines)
-        if line is not None and path not in by_flags:
-            found[path] = (document.file, line)
+        file, line = document.file, _line(of_file.written.get(path, path), document.lines)
+        origin = document.origin(path)
+        if origin is not None:
+            file, line = origin.file, origin.line
+        if file is not None and line is not None and path not in by_flags:
+            found[path] = (file, line)
     return found
 
 
@@ -316,19 +342,17 @@ def _located(
 ) -> Mistake:
     """The mistake with the key as written, its line and its file."""
     path = mistake.path or ""
+    file = document.file
     if mistake.line is not None or path in set(_leaves(of_flags.tree)) | {"--set"}:
         written, line = of_flags.written.get(path, path), mistake.line
     else:
         written = of_file.written.get(path, path)
         line = _line(written, document.lines)
-    return Mistake(
-        message=mistake.message,
-        path=written or None,
-        line=line,
-        file=document.file if line is not None else None,
-        value=mistake.value,
-        near=mistake.near,
-        how_to_fix=mistake.how_to_fix,
+        origin = document.origin(path)
+        if origin is not None:
+            written, file, line = origin.path, origin.file, origin.line
+    return replace(
+        mistake, path=written or None, line=line, file=file if line is not None else None
     )
 
 
