@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from importlib import resources
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -60,7 +60,7 @@ def translate(template: str) -> str:
 def _catalogue(language: str) -> gettext.NullTranslations:
     """The translations of a language, read once; an empty one where there is no catalogue."""
     if language not in _translations:
-        folder = resources.files("tuneplan") / "locale"
+        folder = Path(__file__).with_name("locale")
         _translations[language] = gettext.translation(
             "tuneplan", localedir=str(folder), languages=[language.replace("-", "_")], fallback=True
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import lru_cache
-from importlib import resources
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -318,7 +318,7 @@ def _collective_curve(table: str) -> CollectiveCurve:
 
 @lru_cache(maxsize=1)
 def _manifest() -> Mapping[str, Any]:
-    file = resources.files("tuneplan.catalog") / "data" / "kernels" / "chips.json"
+    file = Path(__file__).with_name("data") / "kernels" / "chips.json"
     found: Mapping[str, Any] = json.loads(file.read_text("utf-8"))
     return found
 
@@ -327,6 +327,6 @@ def _manifest() -> Mapping[str, Any]:
 def _arrays(table: str) -> Arrays:
     import numpy as np
 
-    file = resources.files("tuneplan.catalog") / "data" / "kernels" / f"{table}.npz"
+    file = Path(__file__).with_name("data") / "kernels" / f"{table}.npz"
     with file.open("rb") as stream, np.load(stream) as archive:
         return {name: archive[name] for name in archive.files}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
@@ -72,7 +71,7 @@ def bundled_entries() -> tuple[ModelEntry, ...]:
     Raises:
         CatalogError: the bundled file is damaged.
     """
-    file = resources.files("tuneplan.catalog") / "data" / "models.json"
+    file = Path(__file__).with_name("data") / "models.json"
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
         return tuple(

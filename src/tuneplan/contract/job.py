@@ -8,6 +8,9 @@ from them. A blank key is ``None``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
 from typing import Annotated, Any, Final
 
 from pydantic import Field
@@ -185,7 +188,8 @@ class JobFile(Section):
     )
 
 
-def sections() -> dict[str, type[Section]]:
+@cache
+def sections() -> Mapping[str, type[Section]]:
     """Every section by key path, ``""`` for the top level."""
     found: dict[str, type[Section]] = {"": JobFile}
     for parent in ("", "hardware"):
@@ -195,7 +199,7 @@ def sections() -> dict[str, type[Section]]:
             )
             if kind is not None:
                 found[f"{parent}.{name}".lstrip(".")] = kind
-    return found
+    return MappingProxyType(found)
 
 
 def _is_section(kind: Any) -> bool:

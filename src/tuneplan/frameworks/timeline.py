@@ -11,7 +11,7 @@ import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import resources
+from pathlib import Path
 from types import MappingProxyType
 
 from packaging.version import Version
@@ -54,7 +54,7 @@ class Fact:
 def facts() -> Mapping[tuple[str, str], tuple[Fact, ...]]:
     """All rows by (library, key), oldest first."""
     table: dict[tuple[str, str], list[Fact]] = {}
-    text = resources.files("tuneplan.frameworks").joinpath("data/defaults.csv").read_text("utf-8")
+    text = (Path(__file__).with_name("data") / "defaults.csv").read_text("utf-8")
     for row in csv.DictReader(text.splitlines()):
         fact = Fact(**row)
         table.setdefault((fact.library, fact.key), []).append(fact)

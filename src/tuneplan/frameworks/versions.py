@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import resources
+from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
@@ -42,7 +42,7 @@ class Release:
 def releases() -> Mapping[str, tuple[Release, ...]]:
     """Every known release by library, oldest first (``data/releases.csv``)."""
     table: dict[str, list[Release]] = {}
-    text = resources.files("tuneplan.frameworks").joinpath("data/releases.csv").read_text("utf-8")
+    text = (Path(__file__).with_name("data") / "releases.csv").read_text("utf-8")
     for row in csv.DictReader(text.splitlines()):
         release = Release(row["library"], row["version"], row["date"], row["source"])
         table.setdefault(release.library, []).append(release)
@@ -150,9 +150,7 @@ def model_published(model_type: str, vocab_size: int) -> str | None:
 
     A row with a vocabulary is of a later generation of its type (Llama 3 has 128,256 entries).
     """
-    text = (
-        resources.files("tuneplan.frameworks").joinpath("data/model_types.csv").read_text("utf-8")
-    )
+    text = (Path(__file__).with_name("data") / "model_types.csv").read_text("utf-8")
     days = [
         row["date"]
         for row in csv.DictReader(text.splitlines())

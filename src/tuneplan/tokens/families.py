@@ -11,7 +11,6 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
@@ -137,7 +136,7 @@ class Families:
 @cache
 def load_families() -> Families:
     """The bundled table."""
-    text = (resources.files("tuneplan.tokens") / "data" / "families.toml").read_text("utf-8")
+    text = (Path(__file__).with_name("data") / "families.toml").read_text("utf-8")
     table = tomllib.loads(text)
     return Families(
         families=tuple(_family(entry) for entry in table["family"]),
