@@ -377,7 +377,7 @@ class TestFiles:
             (b"model: 7B\ntraining: {max_length: 5\n", "broken_yaml", 3),
             (b"model: 7B\n\ttraining: 5\n", "broken_yaml", 2),
             (b"model: 7B\n---\nmodel: 8B\n", "broken_yaml", 2),
-            (b"model: !!python/name:os.system\n", "broken_yaml", 1),
+            (b"model: !!python/name:os.system\n", "python_tag", 1),
             (b"model: 7B\nname: \xff\xfe\n", "not_utf8", 2),
             (b"model: 7B\nname: \x00\n", "odd_character", 2),
             (b"[" * 5000, "too_deep", None),

@@ -51,6 +51,7 @@ class Document:
         file: Its name, for people; None where the job is not a file.
         mistakes: What is wrong with its form (a key that stands twice).
         origins: Where the job was made from another configuration: key path to the key there.
+        tags: Key path to a YAML tag of other software (``!function``), whose value is text here.
     """
 
     tree: dict[str, Any]
@@ -58,6 +59,7 @@ class Document:
     file: str | None = None
     mistakes: tuple[Mistake, ...] = ()
     origins: Mapping[str, Origin] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
 
     def origin(self, path: str) -> Origin | None:
         """Where a key path, what lies below it, or the nearest section around it comes from."""
@@ -79,12 +81,30 @@ def read_document(source: str | Path) -> Document:
         UnreadableFile: Absent, a folder, empty, too large, not text, or broken.
     """
     name = str(source)
-    text = _decode(_read_bytes(name), name)
+    text = decoded_file(name)
     return parse_document(text, name=name, form=Path(name).suffix.lower().lstrip("."))
 
 
-def parse_document(text: str, *, name: str, form: str = "yaml") -> Document:
+def decoded_file(name: str) -> str:
+    """The text of a file; ``-`` is standard input.
+
+    Raises:
+        UnreadableFile: Absent, a folder, too large, or not text.
+    """
+    return _decode(_read_bytes(name), name)
+
+
+def parse_document(
+    text: str, *, name: str, form: str = "yaml", foreign_tags: bool = False
+) -> Document:
     """A document from its text; ``form`` is ``json``, ``toml`` or anything else for YAML.
+
+    Args:
+        text: What is in the file.
+        name: Of the file, for people.
+        form: Of the text.
+        foreign_tags: YAML tags of other software make their values text instead of a mistake;
+            ``!!python/...`` stays one.
 
     Raises:
         UnreadableFile: Empty or broken, with the line.
@@ -94,9 +114,12 @@ def parse_document(text: str, *, name: str, form: str = "yaml") -> Document:
             message("empty_file", "{path} is empty: it needs at least a model", path=name),
             path=name,
         )
-    parse = {"json": _parse_json, "toml": _parse_toml}.get(form, _parse_yaml)
+    tags: dict[str, str] | None = {} if foreign_tags else None
     try:
-        tree, lines, mistakes = parse(text, name)
+        if form in ("json", "toml"):
+            tree, lines, mistakes = (_parse_json if form == "json" else _parse_toml)(text, name)
+        else:
+            tree, lines, mistakes = _parse_yaml(text, name, tags)
     except RecursionError:
         raise _too_deep(name) from None
     if not isinstance(tree, dict):
@@ -110,7 +133,7 @@ def parse_document(text: str, *, name: str, form: str = "yaml") -> Document:
             path=name,
             line=1,
         )
-    return Document(tree=tree, lines=lines, file=name, mistakes=tuple(mistakes))
+    return Document(tree=tree, lines=lines, file=name, mistakes=tuple(mistakes), tags=tags or {})
 
 
 def plain(value: Any, *, name: str, depth: int = 0) -> Any:
@@ -196,11 +219,13 @@ def _decode(content: bytes, name: str) -> str:
 # --- YAML ---------------------------------------------------------------------------------------
 
 
-def _parse_yaml(text: str, name: str) -> tuple[Any, dict[str, int], list[Mistake]]:
+def _parse_yaml(
+    text: str, name: str, tags: dict[str, str] | None = None
+) -> tuple[Any, dict[str, int], list[Mistake]]:
     loader = yaml.SafeLoader(text) if _printable(text, name) else yaml.SafeLoader("")
     try:
         node = loader.get_single_node()
-        walk = _Walk(loader, name)
+        walk = _Walk(loader, name, tags)
         return walk.value(node, "", 0), walk.lines, walk.mistakes
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
@@ -236,9 +261,10 @@ def _printable(text: str, name: str) -> bool:
 class _Walk:
     """Turns YAML nodes into values, noting lines and keys that stand twice."""
 
-    def __init__(self, loader: yaml.SafeLoader, name: str) -> None:
+    def __init__(self, loader: yaml.SafeLoader, name: str, tags: dict[str, str] | None) -> None:
         self.loader = loader
         self.name = name
+        self.tags = tags
         self.lines: dict[str, int] = {}
         self.mistakes: list[Mistake] = []
         self.count = 0
@@ -247,11 +273,30 @@ class _Walk:
         self._count()
         if depth > _DEEPEST:
             raise _too_deep(self.name)
+        if node is not None and node.tag.startswith("tag:yaml.org,2002:python/"):
+            raise self._code(node)
+        if self.tags is not None and node is not None and node.tag.startswith("!"):
+            self.tags[path] = node.tag
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path, depth)
         if isinstance(node, yaml.SequenceNode):
             return [self.value(item, path, depth + 1) for item in node.value]
-        return self._scalar(node) if isinstance(node, yaml.ScalarNode) else None
+        if not isinstance(node, yaml.ScalarNode):
+            return None
+        return str(node.value) if path in (self.tags or {}) else self._scalar(node)
+
+    def _code(self, node: yaml.Node) -> UnreadableFile:
+        return UnreadableFile(
+            message(
+                "python_tag",
+                "{path} names Python code to be run while it is read ({tag}); nothing of it was "
+                "run, and no framework reads such a file",
+                path=self.name,
+                tag="!!" + node.tag.removeprefix("tag:yaml.org,2002:")[:100],
+            ),
+            path=self.name,
+            line=node.start_mark.line + 1,
+        )
 
     def _count(self) -> None:
         """Anchors let a short text stand for endless values: there is an end to it here."""

@@ -133,13 +133,23 @@ class Carrier:
             files=tuple(document.file for document in self._documents),
             job=self._job,
             keys=tuple({(key.file, key.path): key for key in keys}.values()),
-            notices=tuple(self.notices),
+            notices=(
+                *(notice for document in self._documents for notice in document.notices),
+                *self.notices,
+            ),
             refusals=tuple(self._refusals),
         )
 
     def _left_open(
         self, document: ForeignDocument, path: str, value: Any, known: Sequence[str]
     ) -> ForeignKey:
+        if path in document.unknown:
+            why = message(
+                "value_unknown",
+                "its value, {value}, is only known when the job starts",
+                value=document.unknown[path],
+            )
+            return self._key(document, path, document.unknown[path], Fate.NOT_CARRIED, why)
         if value is None or (isinstance(value, Mapping) and not value):
             return self._key(document, path, value, Fate.IRRELEVANT, _BLANK)
         near = nearest(path, known, count=1)

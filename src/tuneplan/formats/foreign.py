@@ -33,6 +33,9 @@ class ForeignDocument:
         form: ``yaml``, ``json``, ``toml`` or ``shell`` (the arguments of a launch line: long
             option names without their dashes are the keys, ``shell.*`` what the launcher says).
         mistakes: What is wrong with its form (a key that stands twice).
+        unknown: Key path to the text of a value that is only known when the job starts
+            (``$MODEL``, ``${oc.env:HOME}``); the value in the tree is None.
+        notices: What reading it has to tell (an option that stands twice).
     """
 
     tree: Mapping[str, Any]
@@ -40,6 +43,8 @@ class ForeignDocument:
     file: str
     form: str
     mistakes: tuple[Mistake, ...] = ()
+    unknown: Mapping[str, str] = field(default_factory=dict)
+    notices: tuple[Notice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,162 @@
+"""Files as documents: YAML, JSON, TOML and launch scripts, and the files that they point to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from tuneplan.contract.documents import Document, decoded_file, parse_document
+from tuneplan.errors import UnreadableFile
+from tuneplan.formats.foreign import Companion, ForeignDocument
+from tuneplan.formats.shell_lines import parse_shell, shell_like
+from tuneplan.language import message
+from tuneplan.spec.answer import Notice
+
+_FORMS: Final = {
+    **dict.fromkeys((".yaml", ".yml"), "yaml"),
+    **dict.fromkeys((".json", ".jsonc"), "json"),
+    ".toml": "toml",
+    **dict.fromkeys((".sh", ".bash", ".zsh", ".slurm", ".sbatch", ".cmd", ".command"), "shell"),
+}
+_PROGRAMS: Final = {".py": "Python", ".ipynb": "a notebook", ".jl": "Julia", ".cpp": "C++"}
+_PLACEHOLDER: Final = re.compile(
+    r"\$[A-Z_][A-Z0-9_]*|\{\{.*\}\}|<[^<>|]*\b(?:your|path|here|todo)\b[^<>]*>", re.IGNORECASE
+)
+_PARENTS: Final = 4  # a repository's examples/train_lora/x.yaml names files from its root
+
+
+def read_foreign(source: str | Path) -> ForeignDocument:
+    """Read a configuration or a launch script; ``-`` is standard input.
+
+    Raises:
+        UnreadableFile: Absent, empty, too large, broken, nested without end, not text, or a
+            program rather than a configuration.
+    """
+    name = str(source)
+    suffix = Path(name).suffix.lower()
+    if suffix in _PROGRAMS:
+        raise UnreadableFile(
+            message(
+                "program_not_configuration",
+                "{path} is a program ({language}), and programs are not run to find out what they "
+                "set; give the configuration, or the line that launches it",
+                path=name,
+                language=_PROGRAMS[suffix],
+            ),
+            path=name,
+        )
+    return parse_foreign(decoded_file(name), name=name)
+
+
+def parse_foreign(text: str, *, name: str) -> ForeignDocument:
+    """A configuration from its text; the ending of the name decides how it is read.
+
+    Raises:
+        UnreadableFile: As ``read_foreign``.
+    """
+    suffix = Path(name).suffix.lower()
+    form = _FORMS.get(suffix) or _sniffed(text)
+    if form == "shell":
+        return parse_shell(text, name=name)
+    if form == "json":
+        text = _without_comments(text)
+    document = parse_document(text, name=name, form=form, foreign_tags=True)
+    return _foreign(document, form, name)
+
+
+def _sniffed(text: str) -> str:
+    if text.lstrip()[:1] == "{":
+        return "json"
+    return "shell" if shell_like(text) else "yaml"
+
+
+def _foreign(document: Document, form: str, name: str) -> ForeignDocument:
+    unknown: dict[str, str] = {}
+    tree = _without_placeholders(document.tree, "", unknown)
+    notices = tuple(
+        Notice(
+            message=message(
+                "tag_not_run",
+                "{key} names code, {tag}; it is not run here and its value is left as text",
+                key=path,
+                tag=tag,
+            ),
+            path=path,
+            line=document.lines.get(path),
+        )
+        for path, tag in document.tags.items()
+    )
+    return ForeignDocument(
+        tree=tree,
+        lines=document.lines,
+        file=name,
+        form=form,
+        mistakes=document.mistakes,
+        unknown=unknown,
+        notices=notices,
+    )
+
+
+def _without_placeholders(tree: Any, path: str, unknown: dict[str, str]) -> Any:
+    """The tree with None for values such as ``$MODEL`` or ``<your model>``, noted by key path.
+
+    ``${name}`` is left in place: torchtune's and hydra's references to other keys look so.
+    """
+    if isinstance(tree, dict):
+        return {
+            key: _without_placeholders(value, f"{path}.{key}" if path else key, unknown)
+            for key, value in tree.items()
+        }
+    if isinstance(tree, str) and _PLACEHOLDER.fullmatch(tree.strip()):
+        unknown[path] = tree
+        return None
+    return tree
+
+
+def _without_comments(text: str) -> str:
+    """JSON with the comments blanked that people write into it all the same."""
+    pattern = re.compile(r'"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+    return pattern.sub(
+        lambda match: match[0] if match[0][0] == '"' else re.sub(r"[^\n]", " ", match[0]), text
+    )
+
+
+# --- files that a configuration points to ---------------------------------------------------------
+
+
+def companions_of(source: str | Path) -> Companion:
+    """What reads the files that a configuration names.
+
+    They are looked for from its folder, the working directory, and the folders above it. A file
+    that is nowhere gives None; one that is broken raises.
+    """
+
+    def companion(name: str) -> ForeignDocument | None:
+        found = next(_existing(name, _folders(source)), None)
+        return read_foreign(found) if found is not None else None
+
+    return companion
+
+
+def no_companions(_name: str) -> ForeignDocument | None:
+    """Where there are no files around the configuration (standard input, a text)."""
+    return None
+
+
+def _folders(source: str | Path) -> list[Path]:
+    if str(source) == "-":
+        return [Path()]
+    folder = Path(source).absolute().parent
+    return [folder, Path(), *list(folder.parents)[:_PARENTS]]
+
+
+def _existing(name: str, folders: list[Path]) -> Iterator[Path]:
+    for folder in folders:
+        try:
+            path = folder / Path(name).expanduser()
+            if path.is_file():
+                yield path
+        except (OSError, ValueError, RuntimeError):
+            continue
