@@ -56,7 +56,7 @@ FAMILIES = (
 )  # fmt: skip
 # Layers where four would not hold every kind (Gemma 4's last layer is always a full one; half of
 # Gemma 3n's share keys and values).
-LAYERS = {"gemma-3n-E4B": 10, "gemma-4-31B": 6, "gemma-4-26B-A4B": 6}
+LAYERS = {"gemma-3n-E4B": 15, "gemma-4-31B": 6, "gemma-4-26B-A4B": 6}
 SHARED = {"gemma-3n-E4B": 5}
 _SHALLOW = 4
 METHODS = ("full", "lora-qv", "lora-all", "qlora")

@@ -47,3 +47,21 @@ def test_the_formula_is_near_the_trace(model, method, checkpointing, length):
     formula, trace, _ = tool.compare(case, layers=2)
     error = tool.errors_of(formula, trace)["peak"]
     assert abs(error) < 0.02, f"{case}: {error:+.2%}"
+
+
+@pytest.mark.parametrize(
+    ("method", "checkpointing", "length"), [("lora-all", False, 512), ("full", True, 1024)]
+)
+def test_streams_of_gemma_3n_are_near_the_trace(method, checkpointing, length):
+    tool = _tool()
+    case = tool.Case(
+        model="gemma-3n-E4B",
+        method=method,
+        checkpointing=checkpointing,
+        sequences=1,
+        length=length,
+    )
+    formula, trace, _ = tool.compare(case, layers=4)  # of every kind: shared, lent, sparse
+    error = tool.errors_of(formula, trace)
+    assert abs(error["peak"]) < 0.005, f"{case}: {error}"
+    assert abs(error["backward"]) < 0.005, f"{case}: {error}"

@@ -29,6 +29,7 @@ from tuneplan.spec.architecture import (
     Recurrence,
     Weight,
     WeightKind,
+    leaf_of,
 )
 from tuneplan.spec.recipe import Adapter
 
@@ -254,9 +255,7 @@ def _all_linear(architecture: ModelArchitecture, *, vision: bool) -> tuple[str, 
 def _expert_names(architecture: ModelArchitecture, names: Sequence[str]) -> dict[str, str]:
     """Those of ``names`` that PEFT turns into stacked parameters, and into which."""
     known = _EXPERT_NAMES.get(architecture.model_type, {}) if _has_experts(architecture) else {}
-    return {
-        name: known[name.rsplit(".", 1)[-1]] for name in names if name.rsplit(".", 1)[-1] in known
-    }
+    return {name: known[leaf_of(name)] for name in names if leaf_of(name) in known}
 
 
 def _has_experts(architecture: ModelArchitecture) -> bool:
@@ -355,7 +354,7 @@ def _refused(architecture: ModelArchitecture, names: Sequence[str]) -> list[Mist
             ),
         )
         for name in names
-        if name.rsplit(".", 1)[-1] in refused
+        if leaf_of(name) in refused
     ]
 
 

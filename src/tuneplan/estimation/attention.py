@@ -11,7 +11,14 @@ from tuneplan.estimation import litgpt
 from tuneplan.estimation.linears import linear
 from tuneplan.estimation.modules import Walk, cast, promote, share, split
 from tuneplan.estimation.operations import AttentionShape, Number, Operation, OperationKind
-from tuneplan.estimation.pointwise import activation, expand_heads, multiply, norm, rotary
+from tuneplan.estimation.pointwise import (
+    activation,
+    bare_norm,
+    expand_heads,
+    multiply,
+    norm,
+    rotary,
+)
 from tuneplan.estimation.shadow import Tensor
 from tuneplan.spec.architecture import Attention, Weight, WeightKind
 from tuneplan.spec.recipe import AttentionKernel, DType, TrainingRecipe
@@ -30,8 +37,7 @@ def attention(walk: Walk, x: Tensor, mixer: Attention) -> Tensor:
     else:
         q, k, v, gate = _projections(walk, x, mixer)
     del x
-    if walk.recipe.keeps_key_values:
-        walk.tape.key_values += [k.storage, v.storage]
+    _hold_key_values(walk, k, v, mixer)
     out = attention_core(walk, [q, k, v], mixer)
     del q, k, v
     if by_litgpt and mixer.rotary:
@@ -41,6 +47,20 @@ def attention(walk: Walk, x: Tensor, mixer: Attention) -> Tensor:
         out = multiply(walk, out, gate, "gated attention output")
         del gate
     return linear(walk, out, _linears(mixer.weights)[-1])
+
+
+def _hold_key_values(walk: Walk, k: Tensor, v: Tensor, mixer: Attention) -> None:
+    """Who else names keys and values: the cache of the model's forward, and layers to come.
+
+    What layers lend dies with the model's forward, unless checkpoints that read it hold it.
+    """
+    tape = walk.tape
+    if mixer.borrows_key_values:
+        return
+    if mixer.lends_key_values and not tape.grad:
+        tape.attributes += [k.storage, v.storage]
+    elif mixer.lends_key_values or walk.recipe.keeps_key_values:
+        tape.key_values += [k.storage, v.storage]
 
 
 def _linears(weights: Sequence[Weight]) -> list[Weight]:
@@ -53,6 +73,8 @@ def _projections(
     projections = _linears(mixer.weights)[:-1]
     query_size = mixer.query_size
     gate = None
+    if mixer.borrows_key_values:
+        return (*_borrowed(walk, x, mixer), None)
     if len(projections) == 1:
         fused = linear(walk, x, projections[0])
         del x
@@ -73,7 +95,21 @@ def _projections(
     if mixer.rotary:
         q = rotary(walk, q, "queries")
         k = rotary(walk, k, "keys")
+    if mixer.value_norm:
+        v = bare_norm(walk, v, "v_norm")
     return q, k, v, gate
+
+
+def _borrowed(walk: Walk, x: Tensor, mixer: Attention) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries of this layer; keys and values that an earlier one holds."""
+    q = linear(walk, x, mixer.weights[0])
+    del x
+    narrow = q.dtype
+    q = norm(walk, q, next(w for w in mixer.weights if w.kind is WeightKind.NORM))
+    q = rotary(walk, q, "queries")
+    k, v = walk.tape.tensor(0.0, q.dtype, "keys"), walk.tape.tensor(0.0, narrow, "values")
+    k.elements, v.elements = walk.tokens * mixer.key_size, walk.tokens * mixer.value_size
+    return q, k, v
 
 
 def _latent_projections(walk: Walk, x: Tensor, mixer: Attention) -> tuple[Tensor, Tensor, Tensor]:

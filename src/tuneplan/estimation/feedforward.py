@@ -53,12 +53,44 @@ def feed_forward(walk: Walk, x: Tensor, block: FeedForward) -> Tensor:
         del both
     else:
         gate = linear(walk, x, linears[0])
+        if block.sparse:
+            gate = _largest(walk, gate)
         activated = not walk.recipe.kernels.fused_mlp and not block.activation.startswith(CLAMPS)
         if activated:
             gate = activation(walk, gate, block.activation)
         up = linear(walk, x, linears[1])
         del x
     return _finish(walk, gate, up, block.activation, down, activated=activated)
+
+
+def _largest(walk: Walk, gate: Tensor) -> Tensor:
+    """``relu(gate - cutoff)``: the cutoff by mean and deviation of each token; keeps both ends.
+
+    Source: transformers 5.24 ``modeling_gemma3n.py Gemma3nTextMLP._gaussian_topk``; PyTorch
+    ``derivatives.yaml`` (``std``: self, ``relu``: result), ``FunctionsManual.cpp std_backward``.
+    """
+    tape, n, dtype = walk.tape, gate.elements, gate.dtype
+    shifted = tape.tensor(n, dtype, "gate less cutoff")
+    if tape.grad and gate.node is not None:
+        tape.saves()
+    out = tape.tensor(n, dtype, "gate's largest values")
+    del shifted
+    tape.elementwise("largest values", 6 * out.size, launches=7.0)
+
+    def backward(grad: Tensor) -> tuple[Tensor]:
+        result = tape.tensor(n, dtype, "gradient of gate less cutoff")
+        del grad
+        negated = tape.tensor(n, dtype, "gradient of cutoff, by element")
+        del negated
+        centred = tape.tensor(n, dtype, "gate less its mean")
+        product = tape.tensor(n, dtype, "gradient of gate by its deviation")
+        del centred
+        mean = tape.tensor(n, dtype, "gradient of gate by its mean")
+        del product, mean
+        tape.elementwise("largest values", 17 * result.size, launches=10.0)
+        return (result,)
+
+    return tape.link(out, (gate,), (gate, out), backward)
 
 
 def _finish(

@@ -20,6 +20,7 @@ from tuneplan.estimation.recording import Recording, record_layer
 from tuneplan.estimation.roles import Place
 from tuneplan.estimation.selective import split_kept
 from tuneplan.estimation.shadow import Meter, Tape, Tensor
+from tuneplan.estimation.streams import run_streams
 from tuneplan.spec.architecture import Attention, Layer, MixtureOfExperts, Weight
 from tuneplan.spec.recipe import Checkpointing, DType, TrainingRecipe
 
@@ -65,6 +66,8 @@ class LayerProfile:
 
 def run_layer(walk: Walk, x: Tensor, layer: Layer) -> Tensor:
     """Forward of one layer in Hugging Face's order; ``x`` is given away by the caller."""
+    if layer.streams > 1:
+        return run_streams(walk, x, layer)
     norms = list(layer.norms)
     if layer.parallel:
         return _parallel_layer(walk, x, layer)
@@ -171,7 +174,7 @@ def profile_layer(
     ``input_wants_gradient`` where nothing before it is.
     """
     tokens = sequences * length
-    elements = tokens * hidden_size
+    elements = tokens * hidden_size * layer.streams
     checkpointed = recipe.gradient_checkpointing is not Checkpointing.NONE
 
     def walk_on(tape: Tape) -> Walk:

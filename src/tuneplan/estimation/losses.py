@@ -19,6 +19,7 @@ from tuneplan.estimation.recomputed_chunks import recomputed_chunks, tiled
 from tuneplan.estimation.recording import Recording, record_head
 from tuneplan.estimation.roles import Place, role_of
 from tuneplan.estimation.shadow import Meter, Storage, Tape, Tensor
+from tuneplan.estimation.streams import merge_streams
 from tuneplan.spec.architecture import ModelArchitecture, Weight, WeightKind
 from tuneplan.spec.recipe import DType, LossPath, Objective, TrainingRecipe
 
@@ -79,17 +80,19 @@ def profile_head(
     tape = Tape(meter, grad=True)
     tape.accumulating = accumulating
     walk = Walk(tape, recipe, tokens, sequences, length, Place.HEAD)
-    elements = tokens * model.hidden_size
+    elements = tokens * model.hidden_size * model.streams
     x = (
         tape.leaf(elements, recipe.hidden_dtype, "last hidden state")
         if wants_gradient
         else tape.tensor(elements, recipe.hidden_dtype, "last hidden state")
     )
+    walk.place = Place.OUTER
+    if model.streams > 1:
+        x = merge_streams(walk, x, model)
     final = [weight for weight in model.outer if weight.kind is WeightKind.NORM]
     if final:
-        walk.place = Place.OUTER
         x = norm(walk, x, final[-1])
-        walk.place = Place.HEAD
+    walk.place = Place.HEAD
     held: list[Tensor] = []
     # The model's forward still names the normalised hidden states while the loss is computed.
     named = x.storage

@@ -264,6 +264,8 @@ class _Best:
 def _put_together(stack: _Stack, base: dict[str, Number]) -> MemoryCount:
     forward, loss, backward = _Best(), _Best(), _Best()
     old = _of_the_step_before(stack)
+    entry = stack.walked.entry
+    forward.offer({**old, "layer_working_set": entry.forward_peak}, entry.at_forward_peak)
     kept = _forward_through_layers(stack, forward, old)
     unit = stack.gathered.lingering_bytes
     held = {**kept, **old, "layer_unit": unit, "loss_working_set": stack.head.forward_peak}
@@ -281,6 +283,7 @@ def _put_together(stack: _Stack, base: dict[str, Number]) -> MemoryCount:
         stack.head.at_backward_peak,
     )
     gradients = _backward_through_layers(stack, backward, activations)
+    gradients = _backward_through_entry(stack, backward, gradients)
     _embedding_gradient(stack, backward, gradients)
     step = _step(stack)
     _masks(stack, forward, loss, backward)
@@ -343,6 +346,7 @@ def _forward_through_layers(
     kept: dict[str, Number] = dict.fromkeys(
         ("kept_activations", "key_values", "autocast_weights"), 0.0
     )
+    kept["kept_activations"] = stack.walked.entry.kept
     for group, profile in stack.groups:
         sizes = {
             "kept_activations": profile.kept,
@@ -354,6 +358,7 @@ def _forward_through_layers(
             {
                 **{kind: size + others * sizes[kind] for kind, size in kept.items()},
                 **old,
+                "embeddings": stack.walked.entry.named,
                 "layer_unit": stack.gathered.unit_bytes,
                 "layer_working_set": profile.forward_peak + profile.cast_weights,
             },
@@ -384,6 +389,7 @@ def _backward_through_layers(stack: _Stack, backward: _Best, kept: Number) -> Nu
     logits = stack.head.held_logits
     done = _head_gradient(stack, share)
     retained: Number = stack.head.attributes
+    growing = stack.walked.entry.input_gradient
     retains = stack.gathered.retains_recomputed
     # The output that the last layer computes again is not among what FSDP1's hooks hold.
     spared: Number = 0.0
@@ -401,6 +407,7 @@ def _backward_through_layers(stack: _Stack, backward: _Best, kept: Number) -> Nu
                     "kept_activations": below
                     + index * profile.kept
                     + retained
+                    + growing
                     + above * lasting
                     - (profile.hidden if retains and above else spared),
                     "gradients": done + above * (profile.gradients + frozen) * share,
@@ -416,6 +423,24 @@ def _backward_through_layers(stack: _Stack, backward: _Best, kept: Number) -> Nu
         kept = below
         done = done + group.count * (profile.gradients + frozen) * share
     return done
+
+
+def _backward_through_entry(stack: _Stack, backward: _Best, done: Number) -> Number:
+    """Offer the backward of what stands before the layers; the gradients after it."""
+    entry = stack.walked.entry
+    if not np.any(entry.backward_peak):
+        return done
+    share = 0.0 if stack.accumulating or stack.recipe.optimizer.in_backward else 1.0
+    backward.offer(
+        {
+            "kept_activations": _attributes(stack),
+            "gradients": done,
+            "held_logits": stack.head.held_logits,
+            "layer_working_set": entry.backward_peak,
+        },
+        entry.at_backward_peak,
+    )
+    return done + entry.gradients * share * stack.gathered.gradient_share
 
 
 def _head_gradient(stack: _Stack, share: float) -> Number:

@@ -37,6 +37,53 @@ def norm(walk: Walk, x: Tensor, weight: Weight) -> Tensor:
     return _rms_norm(walk, x, weight)
 
 
+def bare_norm(walk: Walk, x: Tensor, name: str) -> Tensor:
+    """An RMSNorm without a weight: the input in fp32 (kept), normalised, and cast back.
+
+    Source: transformers 5.24 ``Gemma3nRMSNorm``, ``Gemma4RMSNorm`` (``with_scale=False``).
+    """
+    tape, n, source = walk.tape, x.elements, x.dtype
+    if tape.grad and x.node is not None:
+        tape.saves()
+    wide = x if source is _FP32 else tape.tensor(n, _FP32, f"{name} input as float32")
+    square = tape.tensor(n, _FP32, f"{name} square")
+    del square
+    out = tape.tensor(n, _FP32, f"{name} normalised")
+    if source is not _FP32:
+        narrow = tape.tensor(n, source, f"{name} output")
+        del out
+        out = narrow
+        del narrow
+    casts = 0 if source is _FP32 else 2 * (4 + source.num_bytes)
+    tape.elementwise("norm", n * (casts + 20), launches=7.0, casting=n * casts)
+
+    def backward(grad: Tensor) -> tuple[Tensor]:
+        if source is not _FP32:
+            grad = tape.tensor(n, _FP32, f"gradient of {name} output as float32")
+        return (_rms_gradient(walk, grad, n, source, name),)
+
+    return tape.link(out, (x,), (wide,), backward)
+
+
+def _rms_gradient(walk: Walk, scaled: Tensor, n: Number, source: DType, name: str) -> Tensor:
+    """The input's gradient from the fp32 one of the normalised tensor."""
+    tape = walk.tape
+    result = tape.tensor(n, _FP32, f"gradient of {name} input as float32")
+    product = tape.tensor(n, _FP32, f"{name} reduction")
+    del product, scaled
+    mean = tape.tensor(n, _FP32, f"gradient of {name} mean")
+    double = tape.tensor(n, _FP32, f"{name} doubled")
+    square = tape.tensor(n, _FP32, f"gradient of {name} square")
+    del mean, double, square
+    casts = 0 if source is _FP32 else 2 * (4 + source.num_bytes)
+    tape.elementwise("norm", n * (casts + 68), launches=14.0, casting=n * casts)
+    if source is not _FP32:
+        narrow = tape.tensor(n, source, f"gradient of {name} input")
+        del result
+        result = narrow
+    return result
+
+
 def _rms_norm(walk: Walk, x: Tensor, weight: Weight) -> Tensor:
     """Hugging Face's RMSNorm: the input in fp32, its square, the product, a cast, the weight.
 

@@ -50,8 +50,8 @@ class MicroBatch:
         layers: Of every layer, bottom to top.
         input_sizes: What lives from the forward's start to the backward's end: token ids, labels
             and mask as the collator makes them, the mask that attention takes, embeddings that
-            are scaled.
-        hidden_bytes: Of the embedding's output.
+            are scaled, what else stands before the layers.
+        hidden_bytes: Of the first layer's input.
     """
 
     layers: tuple[Recording, ...]
@@ -184,6 +184,9 @@ def _micro_batch(walked: Walked, recipe: TrainingRecipe) -> MicroBatch:
     if mask:
         inputs.append(int(mask))
     hidden = tokens * walked.model.hidden_size * walked.recipe.hidden_dtype.num_bytes
+    hidden *= walked.model.streams
+    if walked.entry.kept:
+        inputs.append(int(walked.entry.kept))
     if keeps_embeddings(walked.model, recipe):
         inputs.append(int(hidden))
     return MicroBatch(

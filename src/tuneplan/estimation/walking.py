@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from tuneplan.estimation.entry import EntryProfile, entry_weights, profile_entry
 from tuneplan.estimation.layers import LayerProfile, profile_layer
 from tuneplan.estimation.losses import HeadProfile, profile_head
 from tuneplan.estimation.operations import Number, Operation
@@ -13,7 +14,7 @@ from tuneplan.estimation.roles import Place, Role, as_trained, role_of, with_exp
 from tuneplan.estimation.sharding import seen_by_layers
 from tuneplan.spec.architecture import LayerGroup, ModelArchitecture
 from tuneplan.spec.parallelism import Parallelism
-from tuneplan.spec.recipe import Checkpointing, Method, TrainingRecipe
+from tuneplan.spec.recipe import Checkpointing, DType, Method, TrainingRecipe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,7 @@ class Walked:
     accumulating: bool
     groups: tuple[tuple[LayerGroup, LayerProfile], ...]
     head: HeadProfile
+    entry: EntryProfile
 
     @property
     def tokens(self) -> Number:
@@ -44,7 +46,7 @@ class Walked:
         for group, profile in self.groups:
             for operation in profile.operations:
                 yield operation, group.count
-        for operation in self.head.operations:
+        for operation in (*self.entry.operations, *self.head.operations):
             yield operation, 1
 
 
@@ -64,6 +66,8 @@ def walk_model(
     """
     model = as_trained(model, recipe)
     seen = seen_by_layers(with_expert_targets(model, recipe), parallelism)
+    if model.streams > 1 and recipe.autocast:
+        seen = replace(seen, hidden_dtype=DType.FLOAT32)
     accumulating = recipe.gradient_accumulation_steps > 1 and not recipe.optimizer.in_backward
     groups = []
     for group in model.groups:
@@ -92,6 +96,14 @@ def walk_model(
         accumulating=accumulating,
         groups=tuple(groups),
         head=head,
+        entry=profile_entry(
+            model,
+            seen,
+            sequences=sequences,
+            length=length,
+            record=record,
+            accumulating=accumulating,
+        ),
     )
 
 
@@ -135,7 +147,7 @@ def _first_trained_layer(model: ModelArchitecture, recipe: TrainingRecipe) -> in
     Beside frozen embeddings it wants none; for checkpointing PEFT and Trainer make it want one
     (``enable_input_require_grads``).
     """
-    outside = [role_of(weight, recipe, Place.OUTER) for weight in model.embeddings]
+    outside = [role_of(weight, recipe, Place.OUTER) for weight in entry_weights(model)]
     if recipe.gradient_checkpointing is not Checkpointing.NONE or any(map(_trains, outside)):
         return -1
     if model.vision is not None and recipe.trains_vision:

@@ -14,7 +14,13 @@ from tuneplan.estimation.adapters import (
 )
 from tuneplan.frameworks.ledger import Ledger
 from tuneplan.language import message
-from tuneplan.spec.architecture import Attention, ModelArchitecture, Recurrence, WeightKind
+from tuneplan.spec.architecture import (
+    Attention,
+    ModelArchitecture,
+    Recurrence,
+    WeightKind,
+    leaf_of,
+)
 
 _SHORTHANDS: Final = {
     "all": ALL_LINEAR,
@@ -99,7 +105,7 @@ def resolve_targets(
     named = tuple(n for n in chosen if n != ALL_LINEAR and not (tied_head and n == _HEAD))
     if named or not (found or tied_head):
         found.extend(_resolved(named or targets, architecture, ledger))
-    leaves = [name.rsplit(".", 1)[-1] for name in found]
+    leaves = [leaf_of(name) for name in found]
     if experts_are_linear:
         leaves = [leaf for leaf in leaves if leaf not in _only_experts(architecture)]
     return _unique([*leaves, *((_HEAD,) if tied_head else ())])
@@ -110,7 +116,7 @@ def resolve_saved(
 ) -> tuple[str, ...]:
     """Leaf names of the modules that are trained whole beside the adapter."""
     known = _unique(weight.leaf for _, weight, _ in architecture.weights())
-    leaves = _unique(module.rsplit(".", 1)[-1] for module in modules)
+    leaves = _unique(leaf_of(module) for module in modules)
     embedding = architecture.token_embedding.leaf
     head = architecture.head.leaf if architecture.head is not None else _HEAD
     leaves = _unique(
@@ -157,7 +163,7 @@ def _names(word: str, architecture: ModelArchitecture, *, by_framework: bool) ->
     if shorthand is not None:
         return attention_inputs(architecture) if shorthand == "attention" else (ALL_LINEAR,)
     known = {weight.leaf for _, weight, _ in architecture.weights()} | {_HEAD}
-    leaf = word.rsplit(".", 1)[-1]
+    leaf = leaf_of(word)
     if leaf in known:
         return (word,)
     if leaf.lower() == "mlp":
@@ -172,7 +178,7 @@ def _names(word: str, architecture: ModelArchitecture, *, by_framework: bool) ->
 
 def _matching(names: list[str], architecture: ModelArchitecture) -> list[str]:
     known = {weight.leaf for _, weight, _ in architecture.weights()} | {_HEAD, ALL_LINEAR}
-    return [name for name in names if name.rsplit(".", 1)[-1] in known]
+    return [name for name in names if leaf_of(name) in known]
 
 
 def _resolved(
@@ -209,7 +215,7 @@ def _without_experts(
     """
     experts = _expert_leaves(architecture)
     others = {w.leaf for _, w, _ in architecture.weights() if w.kind is not WeightKind.EXPERTS}
-    only = [name for name in names if name.rsplit(".", 1)[-1] in experts - others]
+    only = [name for name in names if leaf_of(name) in experts - others]
     if not only:
         return names
     if linear:
@@ -248,7 +254,7 @@ def _only_experts(architecture: ModelArchitecture) -> set[str]:
 
 
 def _refuse_linear_experts(names: tuple[str, ...], architecture: ModelArchitecture) -> None:
-    only = [n for n in names if n.rsplit(".", 1)[-1] in _only_experts(architecture)]
+    only = [n for n in names if leaf_of(n) in _only_experts(architecture)]
     if only:
         raise _no_formula(only)
 

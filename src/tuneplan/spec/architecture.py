@@ -14,6 +14,12 @@ from enum import StrEnum
 from typing import Any
 
 
+def leaf_of(name: str) -> str:
+    """Last part of a module's name; of a list's member with the name of the list before it."""
+    parts = name.rsplit(".", 2)
+    return ".".join(parts[-2:]) if parts[-1].isdigit() else parts[-1]
+
+
 class WeightKind(StrEnum):
     """What a weight is used for, which decides who may adapt, quantise or shard it."""
 
@@ -82,7 +88,7 @@ class Weight:
     @property
     def leaf(self) -> str:
         """Last part of the name: what ``target_modules`` matches."""
-        return self.name.rsplit(".", 1)[-1]
+        return leaf_of(self.name)
 
 
 class AttentionKind(StrEnum):
@@ -119,6 +125,9 @@ class Attention:
         output_gate: Whether the output is gated before the output projection.
         fp32_sinks: Whether sinks stay fp32 whatever the model's dtype, and with them the scores.
         pooled: Tokens that one further key stands for (DeepSeek V4's compressor), 0 without such.
+        value_norm: Whether values are normalised too, by a norm without a weight.
+        lends_key_values: Whether later layers read this one's keys and values (Gemma 3n, Gemma 4).
+        borrows_key_values: Whether keys and values are those of an earlier layer.
     """
 
     weights: tuple[Weight, ...]
@@ -135,6 +144,9 @@ class Attention:
     output_gate: bool = False
     fp32_sinks: bool = False
     pooled: int = 0
+    value_norm: bool = False
+    lends_key_values: bool = False
+    borrows_key_values: bool = False
     latent: LatentAttention | None = None
 
     @property
@@ -199,12 +211,14 @@ class FeedForward:
         weights: gate, up, down (or fused gate_up, down; or up, down where not gated).
         gated: ``down(act(gate(x)) * up(x))`` rather than ``down(act(up(x)))``.
         activation: Hugging Face's ``hidden_act`` (``silu``, ``gelu_pytorch_tanh``, ...).
+        sparse: Whether only the gate's largest values reach the activation (Gemma 3n).
     """
 
     weights: tuple[Weight, ...]
     intermediate_size: int
     gated: bool
     activation: str
+    sparse: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,6 +257,7 @@ class Layer:
         extra: Anything else that holds parameters (indexers, hyper-connections, ...).
         residual_scale: Whether a block's output is multiplied before it joins the residual stream.
         dropout: Whether a block's output is dropped out before it joins the residual stream.
+        streams: Residual streams, of which one runs through the blocks (Gemma 3n's AltUp).
     """
 
     class_name: str
@@ -253,6 +268,7 @@ class Layer:
     extra: tuple[Weight, ...] = ()
     residual_scale: bool = False
     dropout: bool = False
+    streams: int = 1
 
     def weights(self) -> Iterator[Weight]:
         """Every weight of the layer once."""
@@ -370,6 +386,11 @@ class ModelArchitecture:
     def num_layers(self) -> int:
         """Layers of the language model."""
         return sum(group.count for group in self.groups)
+
+    @property
+    def streams(self) -> int:
+        """Residual streams that run through the layers."""
+        return max((group.layer.streams for group in self.groups), default=1)
 
     @property
     def tie_word_embeddings(self) -> bool:

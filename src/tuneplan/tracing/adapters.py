@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from tuneplan.estimation.roles import with_expert_targets
-from tuneplan.spec.architecture import ModelArchitecture, WeightKind
+from tuneplan.spec.architecture import ModelArchitecture, WeightKind, leaf_of
 from tuneplan.spec.recipe import Adapter, Objective, TrainingRecipe
 
 
@@ -117,7 +117,7 @@ def _targets(
         if type(module).__name__ not in layers:
             continue
         for inner, part in module.named_modules():
-            leaf = inner.rsplit(".", 1)[-1]
+            leaf = leaf_of(inner)
             if isinstance(part, torch.nn.Linear) and leaf in adapter.target_modules:
                 names.append(f"{path}.{inner}")
     return names

@@ -6,6 +6,7 @@ Names as in transformers 5.24.0, ``modeling_gemma3n.py`` and ``modeling_gemma4.p
 from __future__ import annotations
 
 from dataclasses import replace
+from enum import StrEnum
 
 from tuneplan.catalog.architectures.fields import Fields
 from tuneplan.catalog.architectures.parts import (
@@ -42,6 +43,15 @@ _FOUR_NORMS = (
     "post_feedforward_layernorm",
 )
 _VISION_ROOT = "model.vision_tower"
+_SPARSE_LAYERS = 10
+
+
+class _Sharing(StrEnum):
+    """What a layer does with keys and values."""
+
+    OWN = "own"
+    LENDS = "lends"  # its own, which later layers read too
+    BORROWS = "borrows"  # those of an earlier layer
 
 
 def gemma3n_text(fields: Fields) -> ModelArchitecture:
@@ -52,6 +62,7 @@ def gemma3n_text(fields: Fields) -> ModelArchitecture:
     first_shared = num_layers - (fields.optional_count("num_kv_shared_layers") or 0)
     slides = sliding_kinds(fields, num_layers, pattern=5)
     window = fields.optional_count("sliding_window")
+    sparse = _sparse_layers(fields, num_layers)
     feed_forward = gated_feed_forward(
         hidden_size, _one_size(fields, "intermediate_size"), activation=_ACTIVATION
     )
@@ -59,17 +70,19 @@ def gemma3n_text(fields: Fields) -> ModelArchitecture:
     streams = fields.count("altup_num_inputs", default=4)
     extra = _altup(hidden_size, streams) + _laurel(fields, hidden_size)
 
-    def make(kind: tuple[bool, bool]) -> Layer:
-        is_sliding, is_shared = kind
+    def make(kind: tuple[bool, _Sharing, bool]) -> Layer:
+        is_sliding, sharing, is_sparse = kind
         return Layer(
             class_name="Gemma3nTextDecoderLayer",
-            mixer=_attention(heads, shared=is_shared, slides=is_sliding, window=window),
-            feed_forward=feed_forward,
+            mixer=_attention(heads, sharing=sharing, slides=is_sliding, window=window),
+            feed_forward=replace(feed_forward, sparse=is_sparse),
             norms=tuple(norm(name, hidden_size) for name in _FOUR_NORMS),
             extra=(*extra, *_per_layer_input(hidden_size, per_layer)),
+            streams=streams,
         )
 
-    kinds = [(slides[n], n >= first_shared) for n in range(num_layers)]
+    sharing = _sharing(slides, first_shared)
+    kinds = [(slides[n], sharing[n], sparse[n]) for n in range(num_layers)]
     model = language_model(
         fields,
         model_type="gemma3n_text",
@@ -85,6 +98,36 @@ def gemma3n_text(fields: Fields) -> ModelArchitecture:
     )
     model = _with_layer_inputs(model, fields, root="model", num_layers=num_layers, size=per_layer)
     return replace(model, outer=(*model.outer, *projections))
+
+
+def _sparse_layers(fields: Fields, num_layers: int) -> list[bool]:
+    """Layers whose gate is cut to its largest values (``Gemma3nTextMLP._gaussian_topk``).
+
+    By default the first ten of a model with more layers than that
+    (``Gemma3nTextConfig.__post_init__``).
+    """
+    stated = fields.config.get("activation_sparsity_pattern")
+    if isinstance(stated, list) and len(stated) == num_layers:
+        return [bool(value) for value in stated]
+    if isinstance(stated, int | float):
+        return [bool(stated)] * num_layers
+    first = _SPARSE_LAYERS if num_layers > _SPARSE_LAYERS else 0
+    return [position < first for position in range(num_layers)]
+
+
+def _sharing(slides: list[bool], first_shared: int) -> list[_Sharing]:
+    """What each layer does with keys and values (``kv_sharing_modes`` of the configuration).
+
+    Layers from ``first_shared`` on borrow those of the last layer of their kind before it.
+    """
+    if first_shared >= len(slides):
+        return [_Sharing.OWN] * len(slides)
+    own = range(first_shared)
+    lenders = {max((n for n in own if slides[n] == kind), default=-1) for kind in set(slides)}
+    return [
+        _Sharing.BORROWS if n >= first_shared else _Sharing.LENDS if n in lenders else _Sharing.OWN
+        for n in range(len(slides))
+    ]
 
 
 def _altup(hidden_size: int, streams: int) -> tuple[Weight, ...]:
@@ -152,11 +195,12 @@ def _gemma4(fields: Fields, *, root: str) -> ModelArchitecture:
     has_experts = fields.flag("enable_moe_block", default=False)
     window = fields.optional_count("sliding_window")
 
-    def make(kind: tuple[bool, bool]) -> Layer:
-        slides, shared = kind
+    def make(kind: tuple[bool, _Sharing]) -> Layer:
+        slides, sharing = kind
+        wide_block = double and sharing is _Sharing.BORROWS
         dense = gated_feed_forward(
             hidden_size,
-            intermediate_size * (2 if double and shared else 1),
+            intermediate_size * (2 if wide_block else 1),
             activation=fields.text("hidden_activation", default=_ACTIVATION),
         )
         norms: tuple[str, ...] = _FOUR_NORMS
@@ -173,7 +217,7 @@ def _gemma4(fields: Fields, *, root: str) -> ModelArchitecture:
             class_name="Gemma4TextDecoderLayer",
             mixer=_attention(
                 local if slides else wide,
-                shared=shared,
+                sharing=sharing,
                 slides=slides,
                 window=window,
                 keys_are_values=same and not slides,
@@ -189,7 +233,7 @@ def _gemma4(fields: Fields, *, root: str) -> ModelArchitecture:
         model_type="gemma4" if root != "model" else "gemma4_text",
         hidden_size=hidden_size,
         groups=group_layers(
-            [(slides[n], n >= first_shared) for n in range(num_layers)],
+            list(zip(slides, _sharing(slides, first_shared), strict=True)),
             make,
             prefix=f"{root}.layers",
         ),
@@ -235,7 +279,7 @@ def _gemma4_tower(vision: Fields, language_size: int) -> VisionTower:
         num_key_value_heads=vision.count("num_key_value_heads", default=12),
         head_dim=vision.count("head_dim", default=64),
     )
-    attention = _attention(heads, shared=False, slides=False, window=None, suffix=".linear")
+    attention = _attention(heads, sharing=_Sharing.OWN, slides=False, window=None, suffix=".linear")
     dense = gated_feed_forward(
         hidden_size, vision.count("intermediate_size", default=3072), activation=_ACTIVATION
     )
@@ -289,7 +333,7 @@ def _read_heads(fields: Fields, hidden_size: int, *, num_heads: int, key_value_h
 def _attention(
     heads: Heads,
     *,
-    shared: bool,
+    sharing: _Sharing,
     slides: bool,
     window: int | None,
     keys_are_values: bool = False,
@@ -299,7 +343,7 @@ def _attention(
     hidden_size, query_size, key_size = heads.hidden_size, heads.query_size, heads.key_value_size
     projections = [("q_proj", query_size)]
     norms = ["q_norm"]
-    if not shared:
+    if sharing is not _Sharing.BORROWS:
         projections += (
             [("k_proj", key_size)]
             if keys_are_values
@@ -320,6 +364,9 @@ def _attention(
         head_dim=heads.head_dim,
         v_head_dim=heads.head_dim,
         query_key_norm=True,
+        value_norm=True,
+        lends_key_values=sharing is _Sharing.LENDS,
+        borrows_key_values=sharing is _Sharing.BORROWS,
         **window_settings(slides=slides, window=window),
     )
 

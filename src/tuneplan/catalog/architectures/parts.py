@@ -319,7 +319,7 @@ def with_fp32_scales(architecture: ModelArchitecture) -> ModelArchitecture:
         mixer = layer.mixer
         if mixer is not None:
             mixer = replace(mixer, weights=scaled(mixer.weights))
-        return replace(layer, norms=scaled(layer.norms), mixer=mixer)
+        return replace(layer, norms=scaled(layer.norms), mixer=mixer, extra=scaled(layer.extra))
 
     return replace(
         architecture,
