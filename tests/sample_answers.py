@@ -30,6 +30,7 @@ from tuneplan.contract.answers import (
     Time,
     header,
 )
+from tuneplan.contract.checked import BestChange, CheckAnswer, ImportAnswer, Key, LintFinding
 from tuneplan.contract.job_document import job_document
 from tuneplan.contract.measured import (
     Alternative,
@@ -395,4 +396,94 @@ def validation() -> ValidateAnswer:
         path="runs.csv",
         verdicts=Verdicts(num_ran=1, num_out_of_memory=0, missed_oom=0, false_oom=0, tight=0),
         skipped=[Skipped(reason="the model is not known", count=1)],
+    )
+
+
+def fates() -> dict[str, list[Key]]:
+    return {
+        "carried": [
+            Key(key="cutoff_len", value=4096, file="train.yaml", line=7,
+                job_keys=["training.max_length"]),
+        ],
+        "irrelevant": [
+            Key(key="seed", value=1, file="train.yaml", line=9, why="it changes what is learnt"),
+        ],
+        "not_carried": [
+            Key(key="dataset", value="our_chats", file="train.yaml", line=4,
+                why="the data set is not here: state num_samples and mean_tokens, or use --data"),
+        ],
+        "not_understood": [
+            Key(key="warmup_stepz", value=3, file="train.yaml", line=11, why="not known here"),
+        ],
+    }  # fmt: skip
+
+
+def check() -> CheckAnswer:
+    body = EstimateBody(**estimate_fields())  # type: ignore[arg-type]
+    return CheckAnswer(
+        **header("check", as_of=DAY),
+        **fates(),  # type: ignore[arg-type]
+        format="llamafactory",
+        format_version="0.9.3",
+        files=["train.yaml"],
+        job=job_document(load_job({"model": "Qwen/Qwen2.5-7B-Instruct", "method": "lora"})),
+        estimate=body,
+        lint=[
+            LintFinding(
+                rule="context_beyond_data",
+                severity="warning",
+                path="cutoff_len",
+                file="train.yaml",
+                line=7,
+                stated=True,
+                message="max_length 4,096, but 99% of the samples have at most 1,020 tokens",
+                evidence={"max_length": 4096, "p99_tokens": 1020.0},
+                fix="set max_length to 1024",
+            ),
+            LintFinding(
+                rule="no_packing",
+                severity="warning",
+                path="training.packing",
+                stated=False,
+                message="samples of 350 tokens on average stand alone in rows of up to 4,096",
+                evidence={"mean_tokens": 350.0},
+            ),
+        ],
+        best_changes=[
+            BestChange(
+                change="pack samples into rows of 4,096 tokens, 2 a micro-batch",
+                name="packing",
+                settings={"training.packing": True},
+                saves={
+                    "time_fraction": 0.42,
+                    "time_s": 2520.0,
+                    "accelerator_hours": 0.7,
+                    "money": {"amount": "1.61", "currency": "USD"},
+                },
+                costs={"peak_bytes": 3 * GIB},
+                fit_after=body.fit,  # type: ignore[arg-type]
+            ),
+            BestChange(
+                change="QLoRA: the frozen base in 4 bits",
+                name="qlora",
+                settings={"method": "qlora"},
+                saves={"peak_bytes": 9 * GIB},
+                costs={"time_fraction": 0.31, "time_s": 1860.0},
+                note="the base is rounded to 4 bits",
+            ),
+        ],
+        warnings=body.warnings,
+    )
+
+
+def imported() -> ImportAnswer:
+    return ImportAnswer(
+        **header("import", as_of=DAY),
+        **fates(),  # type: ignore[arg-type]
+        format="llamafactory",
+        files=["train.yaml"],
+        job={"training": {"max_length": 4096}, "model": "7B"},
+        output="job.yaml",
+        refused=[],
+        warnings=[],
     )

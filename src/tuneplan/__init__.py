@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 from tuneplan._version import __version__
 
 if TYPE_CHECKING:
-    from tuneplan._api import estimate, plan, trace, validate
+    from tuneplan._api import check, estimate, plan, trace, validate
     from tuneplan.contract.reading import load_job
     from tuneplan.errors import InputError, InvalidRequest, MissingExtra, Mistake, TuneplanError
+    from tuneplan.planner.check import JobCheck
     from tuneplan.planner.estimate import JobEstimate
     from tuneplan.planner.plan import Entry, Plan
     from tuneplan.planner.profile_data import profile_data
@@ -27,6 +28,7 @@ __all__ = [
     "Estimate",
     "InputError",
     "InvalidRequest",
+    "JobCheck",
     "JobEstimate",
     "JobTrace",
     "MissingExtra",
@@ -38,6 +40,7 @@ __all__ = [
     "TuneplanError",
     "Validation",
     "__version__",
+    "check",
     "estimate",
     "load_job",
     "plan",
@@ -47,11 +50,12 @@ __all__ = [
 ]
 
 _HOMES = {
-    "tuneplan._api": ("estimate", "plan", "trace", "validate"),
+    "tuneplan._api": ("check", "estimate", "plan", "trace", "validate"),
     "tuneplan.contract.reading": ("load_job",),
     "tuneplan.errors": (
         *("InputError", "InvalidRequest", "MissingExtra", "Mistake", "TuneplanError"),
     ),
+    "tuneplan.planner.check": ("JobCheck",),
     "tuneplan.planner.estimate": ("JobEstimate",),
     "tuneplan.planner.plan": ("Entry", "Plan"),
     "tuneplan.planner.profile_data": ("profile_data",),

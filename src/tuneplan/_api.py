@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from tuneplan.contract.reading import load_job
+from tuneplan.planner.changing import with_settings
+from tuneplan.planner.check import JobCheck, check_configuration
 from tuneplan.planner.estimate import JobEstimate, estimate_job
+from tuneplan.planner.importing import Configuration, read_configuration
 from tuneplan.planner.plan import Plan, plan_job
 from tuneplan.planner.predicting import Predictor
 from tuneplan.planner.sources import Sources, sources_for
@@ -105,6 +108,35 @@ def trace(
     )
 
 
+def check(
+    config: Job,
+    *,
+    framework: str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    today: date | None = None,
+) -> JobCheck:
+    """What a configuration comes to, what is wrong with it, and what would help most.
+
+    Args:
+        config: The configuration of a framework or a launch script (a path), or a job as for
+            ``estimate``.
+        framework: ``NAME`` or ``NAME==VERSION``: whose defaults count.
+        overrides: Key paths of the job file and values that go before the configuration, such as
+            ``{"hardware.accelerator": "H100 SXM", "hardware.accelerators_per_node": 8}``.
+        today: As for ``estimate``.
+
+    Returns:
+        The estimate; findings of the lint, with evidence; at most three changes with what each
+        buys on this job; and what became of every key of the configuration.
+
+    Raises:
+        InputError: What the user can mend, at the keys and lines of the user's own files.
+        MissingExtra: Data files are to be read and the ``tokens`` extra is not installed.
+    """
+    read = _configuration(config, framework, overrides or {})
+    return check_configuration(read, sources_for(read.job, today=today or _today()))
+
+
 def validate(
     path: str | Path, *, complete: str | Path | None = None, today: date | None = None
 ) -> Validation:
@@ -120,6 +152,19 @@ def validate(
     """
     sources = Sources(today=today or _today())
     return validate_runs(path, predict=Predictor(sources), complete=complete)
+
+
+def _configuration(
+    config: Job, framework: str | None, overrides: Mapping[str, Any]
+) -> Configuration:
+    if isinstance(config, str | Path):
+        return read_configuration(config, framework=framework, overrides=overrides)
+    flags = {**overrides, "framework": framework} if framework else dict(overrides)
+    if isinstance(config, StatedJob):
+        job = with_settings(config, flags)
+    else:
+        job = load_job(config, overrides=flags)
+    return Configuration(job=job, imported=None, files=())
 
 
 def _stated(job: Job) -> StatedJob:

@@ -39,6 +39,8 @@ ANSWERS: dict[str, BaseModel] = {
     "estimate": sample_answers.estimate(),
     "plan": sample_answers.plan(),
     "trace": sample_answers.trace(),
+    "check": sample_answers.check(),
+    "import": sample_answers.imported(),
     "explain": sample_answers.explain(),
     "catalog": sample_answers.catalog(),
     "data-profile": sample_answers.data_profile(),

@@ -6,16 +6,21 @@ from pathlib import Path
 import pytest
 
 import sample_answers
+from tuneplan.report.check import check_text
 from tuneplan.report.estimate import estimate_text
 from tuneplan.report.explain import explain_text
+from tuneplan.report.imported import import_text
 from tuneplan.report.page import Page
 from tuneplan.report.plan import plan_text
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 REPORTS = {
+    "check": lambda: check_text(sample_answers.check(), Page()),
+    "check-wide": lambda: check_text(sample_answers.check(), Page(width=120), full=True),
     "estimate": lambda: estimate_text(sample_answers.estimate(), Page()),
     "estimate-all": lambda: estimate_text(sample_answers.estimate(), Page(), full=True),
     "explain": lambda: explain_text(sample_answers.explain(), Page()),
+    "import": lambda: import_text(sample_answers.imported(), Page(), full=True),
     "plan": lambda: plan_text(sample_answers.plan(), Page()),
 }
 

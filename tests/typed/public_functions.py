@@ -9,6 +9,7 @@ from tuneplan import (
     DataProfile,
     Entry,
     Estimate,
+    JobCheck,
     JobEstimate,
     JobTrace,
     Mistake,
@@ -32,6 +33,10 @@ if answer.cost is not None:
 traced = tuneplan.trace(job, limits=["24 GiB"], python="other/bin/python", use_cache=False)
 assert_type(traced, JobTrace)
 assert_type(traced.memory.answer.ranges.peak_reserved_bytes, Estimate)
+
+checked = tuneplan.check("train.yaml", framework="llamafactory==0.9.3", overrides={"model": "7B"})
+assert_type(checked, JobCheck)
+assert_type(checked.estimate, JobEstimate)
 
 best = tuneplan.plan("job.yaml")
 assert_type(best, Plan)

@@ -34,6 +34,11 @@ COMMANDS: Final[dict[str, Entry]] = {
     "trace": Entry(
         "tuneplan.cli.trace", "Memory from the real model code, with nothing allocated."
     ),
+    "check": Entry(
+        "tuneplan.cli.check",
+        "Somebody's own configuration: does it fit, how long, how much, what is wrong.",
+    ),
+    "import": Entry("tuneplan.cli.import_", "A job file from the configuration of a framework."),
     "explain": Entry("tuneplan.cli.explain", "Where one figure of the estimate comes from."),
     "data": Entry("tuneplan.cli.data", "What a data set holds, in tokens."),
     "validate": Entry("tuneplan.cli.validate", "Predictions against measured runs."),

@@ -55,7 +55,7 @@ def job_options(function: Command) -> Command:
         source, settings = values.pop("job"), values.pop("settings")
         for flag, key, _ in _FLAGS:
             refuse_blank(flag, flags[key])
-        overrides = {key: _plain(value) for key, value in flags.items() if value not in (None, ())}
+        overrides = {key: plain(value) for key, value in flags.items() if value not in (None, ())}
         request = JobRequest(source=source, overrides=overrides, settings=settings)
         return function(*positional, job=request, **values)
 
@@ -79,10 +79,10 @@ def refuse_blank(flag: str, value: str | tuple[str, ...] | None) -> None:
             raise click.BadParameter(str(told))
 
 
-def _plain(value: str | tuple[str, ...]) -> Any:
+def plain(value: str | tuple[str, ...]) -> Any:
     """Flags as the job file has them: digits are numbers, one of several is itself."""
     if isinstance(value, tuple):
-        items = [_plain(part) for text in value for part in text.split(",") if part.strip()]
+        items = [plain(part) for text in value for part in text.split(",") if part.strip()]
         return items[0] if len(items) == 1 else items
     text = value.strip()
     unsigned = text.removeprefix("-")

@@ -90,6 +90,17 @@ def load_job_text(text: str, *, form: str = "yaml", name: str = "job") -> Stated
     return _assemble(parse_document(text, name=name, form=form), {}, (), base_path=".")
 
 
+def load_document(
+    document: Document,
+    *,
+    base_path: str,
+    overrides: Mapping[str, Any] | None = None,
+    set_: Sequence[str] = (),
+) -> StatedJob:
+    """Read a job file that was parsed already; arguments and errors as for ``load_job``."""
+    return _assemble(document, overrides or {}, set_, base_path=base_path)
+
+
 def load_imported(
     tree: Mapping[str, Any],
     *,

@@ -14,6 +14,7 @@ from tuneplan.contract.answers import (
     ExplainAnswer,
     PlanAnswer,
 )
+from tuneplan.contract.checked import CheckAnswer, ImportAnswer
 from tuneplan.contract.job import JobFile, keys, sections
 from tuneplan.contract.measured import DataProfileAnswer, ValidateAnswer
 from tuneplan.contract.spellings import IRRELEVANT, SPELLINGS
@@ -27,6 +28,8 @@ _ANSWERS: Final[dict[str, type[BaseModel]]] = {
     "estimate": EstimateAnswer,
     "plan": PlanAnswer,
     "trace": TraceAnswer,
+    "check": CheckAnswer,
+    "import": ImportAnswer,
     "explain": ExplainAnswer,
     "catalog": CatalogAnswer,
     "data-profile": DataProfileAnswer,

@@ -80,15 +80,25 @@ def estimate_text(answer: EstimateBody, page: Page, *, full: bool = False) -> st
 def _blocks(answer: EstimateBody, page: Page, *, full: bool) -> Iterator[RenderableType]:
     as_of = getattr(answer, "as_of", None)
     yield heading(title(answer))
-    yield from _verdict(answer, as_of, full=full)
+    yield from verdict_blocks(answer, as_of, full=full)
+    yield from figure_blocks(answer, page, as_of, full=full)
+    yield from ledger(answer.assumptions, answer.warnings, page, full=full)
+
+
+def figure_blocks(
+    answer: EstimateBody, page: Page, as_of: str | None, *, full: bool
+) -> Iterator[RenderableType]:
+    """What memory, time and cost are made of, and the job itself."""
     yield from _memory(answer, page, full=full)
     yield from _time(answer, page, full=full)
     yield facts(list(_money(answer, as_of)), title=say("Cost"))
     yield facts(list(_job(answer)), title=say("Job"))
-    yield from ledger(answer.assumptions, answer.warnings, page, full=full)
 
 
-def _verdict(answer: EstimateBody, as_of: str | None, *, full: bool) -> Iterator[RenderableType]:
+def verdict_blocks(
+    answer: EstimateBody, as_of: str | None, *, full: bool
+) -> Iterator[RenderableType]:
+    """Whether it fits, how long it takes and what it costs."""
     fit = answer.fit
     if isinstance(fit, list):
         yield paragraph(smallest_sentence(fit), style="bold")

@@ -1,0 +1,77 @@
+"""Options of the commands that read somebody's own configuration."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+import click
+
+from tuneplan.cli.options import plain, refuse_blank
+from tuneplan.language import say
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_GPU: Final = re.compile(r"(?P<name>.+?)(?::(?P<count>\d{1,5})(?:x(?P<nodes>\d{1,5}))?)?")
+_MODEL: Final = "Model, where the configuration names none or another is meant."
+_DATA: Final = "Files or folders of samples; data sets that are only named are not here."
+
+
+def framework_option(function: Command) -> Command:
+    """``--framework NAME==VERSION``."""
+    return click.option(
+        "--framework",
+        metavar="NAME[==VERSION]",
+        help="Whose defaults count, and of which version; the newest known where none is given.",
+    )(function)
+
+
+def configuration_options(function: Command) -> Command:
+    """The CONFIG argument and what goes before it; ``flags_of`` turns the options into keys."""
+    wrapped: Any = click.option(
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Any key of the job file: --set training.packing=true.",
+    )(function)
+    wrapped = framework_option(wrapped)
+    wrapped = click.option("--data", multiple=True, help=_DATA)(wrapped)
+    wrapped = click.option("--model", help=_MODEL)(wrapped)
+    wrapped = click.option(
+        "--gpu",
+        "--accelerator",
+        "gpu",
+        metavar="NAME[:COUNT]",
+        help="Accelerator and how many a machine has: H100:8; H100:8x2 is two machines of 8.",
+    )(wrapped)
+    return click.argument("config", metavar="CONFIG")(wrapped)  # type: ignore[no-any-return]
+
+
+def flags_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Key paths of the job file and values, as the flags give them."""
+    for name in ("gpu", "model", "data", "framework"):
+        refuse_blank(f"--{name}", options[name])
+    flags: dict[str, Any] = {}
+    if options["model"] is not None:
+        flags["model"] = plain(options["model"])
+    if options["data"]:
+        flags["data.path"] = plain(options["data"])
+    if options["gpu"] is not None:
+        flags |= _gpu(options["gpu"].strip())
+    return flags
+
+
+def _gpu(text: str) -> dict[str, Any]:
+    match = _GPU.fullmatch(text)
+    counts = [match["count"], match["nodes"]] if match else []
+    if match is None or ":" in match["name"] or any(one and int(one) == 0 for one in counts):
+        told = say("--gpu: {text} is not a name with a count, such as H100:8", text=text)
+        raise click.BadParameter(told)
+    flags: dict[str, Any] = {"hardware.accelerator": match["name"].strip()}
+    if match["count"]:
+        flags["hardware.accelerators_per_node"] = int(match["count"])
+    if match["nodes"]:
+        flags["hardware.num_nodes"] = int(match["nodes"])
+    return flags

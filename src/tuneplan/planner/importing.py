@@ -1,0 +1,273 @@
+"""Use-case: a configuration of any framework, or a job file, as a job."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from tuneplan.contract.documents import Document, Origin
+from tuneplan.contract.job import JobFile
+from tuneplan.contract.reading import load_document, load_imported
+from tuneplan.contract.spellings import IRRELEVANT, SPELLINGS
+from tuneplan.errors import InvalidRequest, Mistake, UnreadableFile
+from tuneplan.formats.foreign import ForeignDocument, Imported
+from tuneplan.formats.reading import companions_of, no_companions, read_foreign
+from tuneplan.formats.registry import FORMATS, format_named, recognised
+from tuneplan.language import message
+from tuneplan.spec.answer import Notice
+from tuneplan.spec.stated import StatedJob
+
+JOB_FILE: Final = "tuneplan"  # the name of our own format
+# Sections that no configuration of a framework has as a mapping; ``data`` and ``model`` others do.
+_OUR_SECTIONS: Final = ("training", "hardware", "limits", "parallelism", "project")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """A configuration that was read.
+
+    Attributes:
+        job: With the flags laid over it; its places are lines of the user's own files.
+        imported: What became of every key; None for a job file of ours.
+        files: The file, then those that it points to and that were read too.
+    """
+
+    job: StatedJob
+    imported: Imported | None
+    files: tuple[str, ...]
+
+    @property
+    def format(self) -> str:
+        """Name of the format: ``tuneplan`` for a job file."""
+        return self.imported.format if self.imported else JOB_FILE
+
+    def origin(self, path: str) -> Origin | None:
+        """The user's own key, file and line of a key of the job; None where no file says it."""
+        place = self.job.places.get(path)
+        if place is None:
+            return None
+        own = origins_of(self.imported).get(path) if self.imported else None
+        return own or Origin(path=path, file=place[0], line=place[1])
+
+
+def read_configuration(
+    source: str | Path,
+    *,
+    framework: str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    set_: Sequence[str] = (),
+) -> Configuration:
+    """Read a configuration and everything that it points to.
+
+    Args:
+        source: A job file, the configuration of a framework, or a launch script; ``-`` is
+            standard input.
+        framework: ``NAME`` or ``NAME==VERSION``: whose defaults count, and which format is meant
+            where the file could be of several.
+        overrides: Key paths of the job file and values that go before the file.
+        set_: The same as text: ``"training.max_length=4096"``.
+
+    Raises:
+        UnreadableFile: The file is absent, empty, broken, or of no known format.
+        InvalidRequest: Every mistake, at the key and line of the user's own file; and what asks
+            for something that has no formula.
+    """
+    document = read_foreign(source)
+    flags = dict(overrides or {})
+    if framework is not None:
+        flags["framework"] = framework
+    base_path = str(Path(source).parent) if str(source) != "-" else "."
+    candidates = recognised(document)
+    if is_job_file(document, candidates):
+        job = load_document(_as_job_file(document), base_path=base_path, overrides=flags, set_=set_)
+        return Configuration(job=job, imported=None, files=(document.file,))
+    imported = _imported(document, candidates, framework, source)
+    if imported.refusals:
+        raise InvalidRequest(imported.refusals)
+    job = load_imported(
+        imported.job,
+        origins=origins_of(imported),
+        base_path=base_path,
+        overrides=flags,
+        set_=set_,
+    )
+    job = replace(job, notices=(*imported.notices, *job.notices))
+    return Configuration(job=job, imported=imported, files=imported.files)
+
+
+@contextmanager
+def in_own_words(configuration: Configuration) -> Iterator[None]:
+    """Within the block a mistake is told at the key, file and line of the user's own.
+
+    Raises:
+        InvalidRequest: The mistakes with their places.
+    """
+    try:
+        yield
+    except InvalidRequest as error:
+        raise InvalidRequest([_told(one, configuration) for one in error.mistakes]) from error
+
+
+def _told(mistake: Mistake, configuration: Configuration) -> Mistake:
+    origin = configuration.origin(mistake.path or "")
+    if origin is None or mistake.line not in (None, origin.line):
+        return mistake
+    return replace(mistake, path=origin.path, file=origin.file, line=origin.line)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedJob:
+    """A job file made from a configuration.
+
+    Attributes:
+        job: What the configuration says, in the keys of the job file; paths fit the place that
+            the job file is written to.
+    """
+
+    imported: Imported
+    job: Mapping[str, Any]
+    notices: tuple[Notice, ...]
+
+
+def import_job(
+    source: str | Path, *, framework: str | None = None, folder: str | Path = "."
+) -> ImportedJob:
+    """Read the configuration of a framework and say the same as a job file.
+
+    Args:
+        source: As for ``read_configuration``, but no job file.
+        framework: As for ``read_configuration``.
+        folder: Where the job file is to lie.
+
+    Raises:
+        UnreadableFile: As ``read_configuration``.
+        InvalidRequest: Every mistake, at the key and line of the user's own file; that it names
+            no model is none.
+    """
+    document = read_foreign(source)
+    candidates = recognised(document)
+    if is_job_file(document, candidates):
+        raise UnreadableFile(
+            message("already_a_job_file", "{path} is a job file already", path=document.file),
+            path=document.file,
+        )
+    imported = _imported(document, candidates, framework, source)
+    base_path = "." if str(source) == "-" else str(Path(source).parent)
+    tree = dict(imported.job)
+    if framework is not None:
+        tree["framework"] = framework
+    notices = list(imported.notices)
+    try:
+        read = load_imported(tree, origins=origins_of(imported), base_path=base_path)
+    except InvalidRequest as error:
+        if any(mistake.message.code != "no_model" for mistake in error.mistakes):
+            raise
+        text = message("imported_without_model", "the configuration names no model: add model:")
+        notices.append(Notice(message=text, path="model"))
+    else:
+        notices += read.notices
+    return ImportedJob(
+        imported=imported,
+        job=_moved(tree, Path(base_path), Path(folder)),
+        notices=tuple(notices),
+    )
+
+
+def _moved(tree: Mapping[str, Any], base: Path, folder: Path) -> dict[str, Any]:
+    """The job with the paths of files rewritten for another folder."""
+    moved = dict(tree)
+    if base.absolute() == folder.absolute():
+        return moved
+    model = moved.get("model")
+    if isinstance(model, str) and _exists(base / model):
+        moved["model"] = _from(folder, base / model)
+    data = moved.get("data")
+    if isinstance(data, Mapping) and data.get("path"):
+        paths = [data["path"]] if isinstance(data["path"], str) else list(data["path"])
+        found = [_from(folder, base / path) for path in paths]
+        moved["data"] = {**data, "path": found[0] if len(found) == 1 else found}
+    return moved
+
+
+def _from(folder: Path, path: Path) -> str:
+    return os.path.relpath(path.absolute(), folder.absolute())
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
+
+
+def origins_of(imported: Imported) -> dict[str, Origin]:
+    """Key path of the job to the key of the configuration that says it."""
+    return {
+        job_key: Origin(path=key.path, file=key.file, line=key.line)
+        for key in imported.keys
+        for job_key in key.job_keys
+    }
+
+
+def is_job_file(document: ForeignDocument, candidates: Sequence[str]) -> bool:
+    """Whether a document is a job file of ours rather than the configuration of a framework.
+
+    It is where it has a section that only we have, or where it has our keys alone and no
+    framework claims it. Hugging Face's names are read as ours too: a file of nothing else is
+    theirs where it says no ``model``.
+    """
+    tree = document.tree
+    if document.form == "shell":
+        return False
+    if any(isinstance(tree.get(name), Mapping) for name in _OUR_SECTIONS):
+        return True
+    if not isinstance(tree.get("model"), str):
+        return not candidates and "framework" in tree
+    return not candidates or all(name in _known_keys() for name in tree)
+
+
+def _known_keys() -> frozenset[str]:
+    spellings = (name for spelling in SPELLINGS for name in spelling.written)
+    return frozenset((*JobFile.model_fields, *spellings, *IRRELEVANT))
+
+
+def _as_job_file(document: ForeignDocument) -> Document:
+    return Document(
+        tree=dict(document.tree),
+        lines=document.lines,
+        file=document.file,
+        mistakes=document.mistakes,
+    )
+
+
+def _imported(
+    document: ForeignDocument,
+    candidates: Sequence[str],
+    framework: str | None,
+    source: str | Path,
+) -> Imported:
+    name, _, version = (framework or "").partition("==")
+    chosen = name if name in candidates else next(iter(candidates), None)
+    if chosen is None and name in FORMATS:
+        chosen = name
+    if chosen is None:
+        raise _unrecognised(document)
+    companion = no_companions if str(source) == "-" else companions_of(source)
+    return format_named(chosen).load(document, companion=companion, version=version or None)
+
+
+def _unrecognised(document: ForeignDocument) -> UnreadableFile:
+    return UnreadableFile(
+        message(
+            "unrecognised_configuration",
+            "{path} is neither a job file nor a configuration that is known here ({formats}); "
+            "--framework NAME says whose it is",
+            path=document.file,
+            formats=", ".join(FORMATS),
+        ),
+        path=document.file,
+    )

@@ -1,0 +1,77 @@
+"""The changes of a configuration, each estimated in full on the same data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tuneplan.diagnosis.outcome import Outcome
+from tuneplan.errors import TuneplanError
+from tuneplan.planner.changes import Change, changes_of
+from tuneplan.planner.changing import with_settings
+from tuneplan.planner.estimate import JobEstimate, estimate_job
+from tuneplan.planner.outcomes import outcome_of
+from tuneplan.planner.sources import Sources
+from tuneplan.spec.stated import StatedJob
+
+_SAME_WORK = 0.01  # steps of two configurations that see the same samples, as a share
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TriedChange:
+    """A change and what the job comes to with it."""
+
+    change: Change
+    job: StatedJob
+    outcome: Outcome
+
+
+class Trying:
+    """Estimates changes of one job; the data is read once.
+
+    Attributes:
+        now: The job as it is, by the same rough count as the changes (no replay of the allocator).
+    """
+
+    def __init__(self, job: StatedJob, estimate: JobEstimate, sources: Sources) -> None:
+        self.job, self.sources = job, sources
+        self.dataset = estimate.resolved.dataset
+        self._resolved = estimate.resolved
+        self.now = outcome_of(self._estimate(job, replays=False))
+
+    def all(self) -> tuple[TriedChange, ...]:
+        """Every change that can run at all."""
+        return tuple(self._tried())
+
+    def in_full(self, tried: TriedChange) -> JobEstimate:
+        """The estimate of a change with the allocator replayed, as the job's own is."""
+        return self._estimate(tried.job, replays=True)
+
+    def _tried(self) -> Iterator[TriedChange]:
+        for change in changes_of(self._resolved):
+            try:
+                job = self._same_work(with_settings(self.job, change.settings))
+                outcome = outcome_of(self._estimate(job, replays=False))
+            except TuneplanError:  # the framework or the chip refuses it
+                continue
+            yield TriedChange(change=change, job=job, outcome=outcome)
+
+    def _estimate(self, job: StatedJob, *, replays: bool) -> JobEstimate:
+        return estimate_job(job, self.sources, dataset=self.dataset, replays=replays)
+
+    def _same_work(self, job: StatedJob) -> StatedJob:
+        """Where the steps are stated: so many that as many samples are seen as before."""
+        steps = job.recipe.training.max_steps
+        if not steps or self.dataset.statistics is None:
+            return job
+        before = _samples_per_step(self._estimate(self.job, replays=False))
+        after = _samples_per_step(self._estimate(job, replays=False))
+        if abs(before / after - 1) <= _SAME_WORK:
+            return job
+        return with_settings(job, {"training.max_steps": max(1, round(steps * before / after))})
+
+
+def _samples_per_step(estimate: JobEstimate) -> float:
+    resolved = estimate.resolved
+    micro_batches = resolved.recipe.gradient_accumulation_steps * resolved.parallelism.data
+    return resolved.batch.samples * micro_batches
