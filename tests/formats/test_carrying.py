@@ -81,3 +81,15 @@ def test_an_unknown_word_comes_with_the_nearest_ones() -> None:
 def test_names_come_as_a_list_or_as_one_text() -> None:
     reader = carrier({"a": ["q_proj", "v_proj"], "b": "q_proj, v_proj", "c": "q_proj v_proj"})
     assert {typed.names(reader, path) for path in "abc"} == {("q_proj", "v_proj")}
+
+
+def test_two_places_that_contradict_each_other_are_both_named() -> None:
+    reader = carrier({"bf16": True}, bf16=3)
+    other = ForeignDocument(
+        tree={"fp16": {"enabled": True}}, lines={"fp16.enabled": 7}, file="ds.json", form="json"
+    )
+    reader.join(other)
+    reader.agree("bf16", "training.precision", "bf16")
+    reader.agree("fp16.enabled", "training.precision", "fp16", of=other)
+    with pytest.raises(InvalidRequest, match=r"ds.json \(line 7\).*bf16.*train.yaml \(line 3\)"):
+        reader.finish(name="x", version=None)

@@ -1,5 +1,7 @@
 """What transformers, PEFT, bitsandbytes and accelerate do, by version."""
 
+from dataclasses import replace
+
 import pytest
 
 from frameworks.sample_models import A100, H100, T4, model, stated
@@ -11,6 +13,7 @@ from tuneplan.spec.recipe import (
     LossPath,
     OptimizerImplementation,
 )
+from tuneplan.spec.stated import StatedParallelism
 
 
 def resolve(recipe, *, architecture=None, chip=A100, cards=1):
@@ -131,6 +134,26 @@ def test_deepspeed_casts_everything_to_half_and_keeps_fp32_masters():
     hidden = 4096
     assert found.parallelism.reduce_bucket_elements == hidden * hidden  # Trainer's "auto"
     assert found.parallelism.persistence_threshold == 10 * hidden
+
+
+def test_buckets_that_the_job_states_go_before_those_of_the_engine():
+    recipe = trainer("full", software={}, precision="bf16", strategy="zero3")
+    stated_buckets = StatedParallelism(
+        strategy="zero3",
+        reduce_bucket_elements=5,
+        allgather_bucket_elements=6,
+        overlap_communication=False,
+        max_live_parameters=0,
+        persistence_threshold=7,
+    )
+    found = resolve(replace(recipe, parallelism=stated_buckets), cards=8)
+    assert found.parallelism.reduce_bucket_elements == 5
+    assert found.parallelism.allgather_bucket_elements == 6
+    assert not found.parallelism.overlap_communication
+    assert found.parallelism.max_live_parameters == 0
+    assert found.parallelism.persistence_threshold == 7
+    assumed = {assumption.name for assumption in found.assumptions}
+    assert not {name for name in assumed if name.startswith("parallelism.reduce")}
 
 
 def test_peft_preparation_leaves_everything_around_the_4_bit_linears_in_fp32():

@@ -324,6 +324,30 @@ def _world(job: JobFile) -> Iterator[Mistake]:
         )
 
 
+_ENGINE_KEYS: Final = (
+    *("reduce_bucket_elements", "allgather_bucket_elements", "overlap_communication"),
+    *("max_live_parameters", "persistence_threshold"),
+)
+
+
+def _engine_keys(job: JobFile) -> Iterator[Mistake]:
+    """Keys of DeepSpeed's engine beside a strategy of another engine."""
+    strategy = get(job, "parallelism.strategy")
+    stated = [name for name in _ENGINE_KEYS if get(job, f"parallelism.{name}") is not None]
+    if stated and isinstance(strategy, str) and not strategy.startswith(("zero", "auto")):
+        yield _mistake(
+            f"parallelism.{stated[0]}",
+            message(
+                "deepspeed_key_elsewhere",
+                "{key} belongs to DeepSpeed, the strategy is {strategy}",
+                key=stated[0],
+                strategy=strategy,
+            ),
+            message("zero_or_leave_out", "write strategy: zero1, zero2 or zero3, or leave it out"),
+            job=job,
+        )
+
+
 def _global_batch(job: JobFile) -> Iterator[Mistake]:
     total = get(job, "training.global_batch_size")
     micro = get(job, "training.per_device_train_batch_size")
@@ -381,6 +405,7 @@ _QUESTIONS: Final[tuple[Callable[[JobFile], Iterator[Mistake]], ...]] = (
     _padding,
     _loss,
     _world,
+    _engine_keys,
     _global_batch,
     _user_files,
 )

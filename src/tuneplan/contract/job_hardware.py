@@ -7,11 +7,12 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from tuneplan.contract.section import Section
-from tuneplan.contract.values import Choice, Number, Quantity, Texts, Word
+from tuneplan.contract.values import Choice, Flag, Number, Quantity, Texts, Word
 from tuneplan.contract.written import InterNode
 from tuneplan.units import parse_bytes, parse_bytes_per_s
 
 _PB: Final = 10**15
+_ELEMENTS: Final = 10**13  # more than any model has
 
 
 class DiskSection(Section):
@@ -81,3 +82,20 @@ class ParallelismSection(Section):
     offload: Annotated[
         str | Choice | None, Word(words=("none", "optimizer", "params"), many=True)
     ] = Field(None, description="What lies in main memory instead of the accelerator's.")
+    reduce_bucket_elements: Annotated[
+        int | None, Number(low=0, high=_ELEMENTS, whole=True, open_low=True)
+    ] = Field(None, description="DeepSpeed's `reduce_bucket_size`: gradients reduced at once.")
+    allgather_bucket_elements: Annotated[
+        int | None, Number(low=0, high=_ELEMENTS, whole=True, open_low=True)
+    ] = Field(None, description="DeepSpeed's `allgather_bucket_size`: weights gathered at once.")
+    overlap_communication: Annotated[bool | None, Flag()] = Field(
+        None, description="DeepSpeed's `overlap_comm`: a second bucket, communication meanwhile."
+    )
+    max_live_parameters: Annotated[int | None, Number(low=0, high=_ELEMENTS, whole=True)] = Field(
+        None,
+        description="DeepSpeed's `stage3_max_live_parameters`: weights held whole beyond a layer.",
+    )
+    persistence_threshold: Annotated[int | None, Number(low=0, high=_ELEMENTS, whole=True)] = Field(
+        None,
+        description="DeepSpeed's `stage3_param_persistence_threshold`: smaller tensors stay whole.",
+    )

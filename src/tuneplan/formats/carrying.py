@@ -46,6 +46,34 @@ class Carrier:
             self.say(job_key, value)
         self._close(path, Fate.CARRIED, None, tuple(key for key, _ in says), of)
 
+    def agree(
+        self, path: str, job_key: str, value: Any, *, of: ForeignDocument | None = None
+    ) -> None:
+        """Close a key by what it says, unless another file or key says it differently.
+
+        Then both are wrong: the mistake names both places.
+        """
+        before = next((key for key in self._fates.values() if job_key in key.job_keys), None)
+        if before is None or self.said(job_key) == value:
+            self.carry(path, (job_key, value), of=of)
+            return
+        document = of or self._documents[0]
+        line = _line(document, path)
+        text = message(
+            "says_otherwise",
+            "{key}: {value} in {file} (line {line}) contradicts {other}: {before} in {other_file} "
+            "(line {other_line})",
+            key=path,
+            value=self.value(path, of=of),
+            file=document.file,
+            line=line if line is not None else "?",
+            other=before.path,
+            before=before.value,
+            other_file=before.file,
+            other_line=before.line if before.line is not None else "?",
+        )
+        self.wrong(path, text, how_to_fix=message("keep_one", "keep one of them"), of=of)
+
     def say(self, job_key: str, value: Any) -> None:
         """Say a job key that no single key of the document stands for."""
         holder = self._job
@@ -107,6 +135,11 @@ class Carrier:
         """Close a key that asks for something of which no estimate can be made."""
         self._refusals.append(self._mistake(path, text, (), how_to_fix, of))
         self._close(path, Fate.NOT_CARRIED, text, (), of)
+
+    def notice(self, path: str, text: Message, *, of: ForeignDocument | None = None) -> None:
+        """Tell the reader something about a key, with its line."""
+        line = _line(of or self._documents[0], path)
+        self.notices.append(Notice(message=text, path=path, line=line))
 
     def finish(self, *, name: str, version: str | None, known: Sequence[str] = ()) -> Imported:
         """The job; keys that are still open are not understood, unless they are blank.

@@ -162,42 +162,51 @@ def _shard_group(context: Context, head: Head) -> int | None:
 
 
 def _deepspeed(context: Context, base: Parallelism, stack: Stack, ledger: Ledger) -> Parallelism:
-    """DeepSpeed's buckets: HF's "auto" for ZeRO-3, DeepSpeed's own below it."""
+    """DeepSpeed's buckets: as stated, else HF's "auto" for ZeRO-3, DeepSpeed's own below it."""
     fact = context.software.fact
     hidden = context.architecture.hidden_size
+    stated = context.stated.parallelism
     zero3 = base.strategy is Strategy.ZERO3
     bucket = fact("deepspeed", "bucket_elements")
     if stack.reduce_bucket_elements is not None:
-        reduce_bucket, source = stack.reduce_bucket_elements, "the framework's own JSON"
+        reduce_default, source = stack.reduce_bucket_elements, "the framework's own JSON"
     elif zero3:
-        reduce_bucket, source = hidden * hidden, _HF_AUTO
+        reduce_default, source = hidden * hidden, _HF_AUTO
     else:
-        reduce_bucket, source = int(bucket.value), bucket.citation
+        reduce_default, source = int(bucket.value), bucket.citation
     reason = message("bucket", "no JSON is stated, so the usual one is taken")
-    ledger.assume(
+    reduce_bucket = ledger.take(
         "parallelism.reduce_bucket_elements",
-        by_rule(reduce_bucket, reason, source, "reduce_bucket_size in the DeepSpeed JSON"),
+        stated.reduce_bucket_elements,
+        by_rule(reduce_default, reason, source),
     )
     overlap_row = fact("deepspeed", "overlap_zero3" if zero3 else "overlap")
-    overlap = stack.overlap_communication
-    if overlap is None:
-        overlap = overlap_row.value == "true"
-    ledger.assume(
+    overlap_default = stack.overlap_communication
+    if overlap_default is None:
+        overlap_default = overlap_row.value == "true"
+    overlap = ledger.take(
         "parallelism.overlap_communication",
-        by_rule(overlap, reason, overlap_row.citation, "overlap_comm in the DeepSpeed JSON"),
+        stated.overlap_communication,
+        by_rule(overlap_default, reason, overlap_row.citation),
     )
+    gather_default = (
+        reduce_default if stack.reduce_bucket_elements is not None else int(bucket.value)
+    )
+    persistent = 10 * hidden if zero3 else int(fact("deepspeed", "persistence_threshold").value)
     return Parallelism(
         strategy=base.strategy,
         data=base.data,
         offload=base.offload,
         reduce_bucket_elements=reduce_bucket,
-        allgather_bucket_elements=reduce_bucket
-        if stack.reduce_bucket_elements is not None
-        else int(bucket.value),
+        allgather_bucket_elements=_stated_or(stated.allgather_bucket_elements, gather_default),
         overlap_communication=overlap,
-        max_live_parameters=int(fact("deepspeed", "max_live_parameters").value),
-        persistence_threshold=10 * hidden
-        if zero3
-        else int(fact("deepspeed", "persistence_threshold").value),
+        max_live_parameters=_stated_or(
+            stated.max_live_parameters, int(fact("deepspeed", "max_live_parameters").value)
+        ),
+        persistence_threshold=_stated_or(stated.persistence_threshold, persistent),
         activation_gather=zero3 and base.activation_gather,
     )
+
+
+def _stated_or(stated: int | None, default: int) -> int:
+    return default if stated is None else stated

@@ -75,7 +75,10 @@ class StatedTraining:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatedParallelism:
-    """The ``parallelism`` section; ``strategy`` None = automatic."""
+    """The ``parallelism`` section; ``strategy`` None = automatic.
+
+    The keys below ``offload`` are DeepSpeed's; None = as its engine or the framework sets them.
+    """
 
     strategy: str | None = None
     tensor: int = 1
@@ -83,6 +86,11 @@ class StatedParallelism:
     context: int = 1
     expert: int = 1
     offload: str | None = None
+    reduce_bucket_elements: int | None = None
+    allgather_bucket_elements: int | None = None
+    overlap_communication: bool | None = None
+    max_live_parameters: int | None = None
+    persistence_threshold: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
