@@ -177,3 +177,15 @@ def test_utilisation_is_model_operations_over_the_peak():
     assert found.mfu_fraction == pytest.approx(45e9 * 4096 / 2 / 312e12)
     assert found.hfu_fraction == pytest.approx(60 / 45 * found.mfu_fraction)
     assert run().mfu_fraction is None
+
+
+def test_a_share_of_the_run_is_rounded_up_to_whole_steps():
+    schedule = Schedule(eval_steps=0.25, save_steps=0.3)
+    assert schedule.num_evaluations(10, 5) == 3  # every ceil(2.5) = 3 of 10 steps
+    assert schedule.num_saves(10, 5) == 1 + 3  # every 3 of 10 steps, and at the end
+
+
+def test_what_is_due_each_epoch_happens_once_an_epoch():
+    schedule = Schedule(evaluates_each_epoch=True, saves_each_epoch=True)
+    assert schedule.num_evaluations(12, 5) == 3  # the third epoch is cut short
+    assert schedule.num_saves(10, 5) == 1 + 2

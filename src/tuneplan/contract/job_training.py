@@ -8,7 +8,7 @@ from pydantic import Field
 
 from tuneplan.contract.section import Section
 from tuneplan.contract.values import Choice, Flag, Number, Text, Texts, Word
-from tuneplan.contract.written import Targets
+from tuneplan.contract.written import Occasions, Targets
 
 _DTYPES: Final = ("float32", "bfloat16", "float16")
 _DTYPE_SPELLINGS: Final = (
@@ -20,7 +20,7 @@ _DTYPE_SPELLINGS: Final = (
     ("torch.bfloat16", "bfloat16"),
     ("torch.float16", "float16"),
 )
-_COUNTED: Final = 10**9  # more steps, or samples between two, than any run has
+_COUNTED: Final = 10**9  # more steps or samples than any run has
 
 
 class AdapterSection(Section):
@@ -42,6 +42,11 @@ class AdapterSection(Section):
         None, description="Dropout before the adapter; above 0 a mask is kept."
     )
     use_rslora: Annotated[bool | None, Flag()] = Field(None, description="Rank-stabilised scaling.")
+    fused_kernels: Annotated[bool | None, Flag()] = Field(
+        None,
+        description="Fused kernels of the adapted linears, where the framework has them (Axolotl's "
+        "`lora_*_kernel`).",
+    )
     use_dora: Annotated[bool | None, Flag()] = Field(
         None, description="Weight-decomposed adapters; the same as `method: dora` on a plain base."
     )
@@ -125,6 +130,11 @@ class TrainingSection(Section):
     optim: Annotated[str | Choice | None, Text(what="optimizer name", many=True)] = Field(
         None, description="Optimizer, as `TrainingArguments` names it, e.g. `adamw_torch_fused`."
     )
+    optimizer_in_backward: Annotated[bool | None, Flag()] = Field(
+        None,
+        description="Each weight is updated inside the backward pass, so that gradients never "
+        "lie together (torchtune's `optimizer_in_bwd`).",
+    )
     gradient_checkpointing: Annotated[
         bool | str | Choice | None,
         Word(words=("selective", "offload"), flags=True, many=True),
@@ -165,13 +175,13 @@ class TrainingSection(Section):
     eval_strategy: Annotated[str | None, Word(words=("no", "steps", "epoch"))] = Field(
         None, description="When evaluation runs."
     )
-    eval_steps: Annotated[int | None, Number(low=1, high=_COUNTED, whole=True)] = Field(
+    eval_steps: Annotated[float | None, Occasions()] = Field(
         None, description="Optimizer steps between two evaluations."
     )
     save_strategy: Annotated[str | None, Word(words=("no", "steps", "epoch", "best"))] = Field(
         None, description="When a checkpoint is written."
     )
-    save_steps: Annotated[int | None, Number(low=1, high=_COUNTED, whole=True)] = Field(
+    save_steps: Annotated[float | None, Occasions()] = Field(
         None, description="Optimizer steps between two checkpoints."
     )
     save_total_limit: Annotated[int | None, Number(low=1, high=1_000_000, whole=True)] = Field(

@@ -242,6 +242,27 @@ def _quantile(name: str) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Occasions(Number):
+    """Every so many steps; below one it is a share of the run, as `TrainingArguments` has it."""
+
+    low: float = 0
+    high: float = 10**9  # more than any run has steps
+    open_low: bool = True
+
+    def one(self, value: Any) -> int | float | str:
+        """A share as it is, a count as a whole number."""
+        read = Number.one(self, value)
+        if isinstance(read, float) and read >= 1:
+            return Number(low=1, high=self.high, whole=True).one(read)
+        return read
+
+    @property
+    def describes(self) -> str:
+        """The type in words."""
+        return "whole number, or a share of the run below 1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RetryFactor(Reader):
     """A factor or a range of it."""
 
@@ -274,6 +295,7 @@ __all__ = [
     "Choice",
     "FrameworkPin",
     "InterNode",
+    "Occasions",
     "Quantiles",
     "RetryFactor",
     "Targets",

@@ -35,15 +35,48 @@ class Schedule:
         num_train_epochs: Ignored where ``max_steps`` is set.
         rounds_up: Whether a last, smaller group of micro-batches makes a step of its own
             (transformers 5: yes; 4.45: no).
+        eval_steps: Steps between two evaluations; below 1 it is a share of the run.
+        save_steps: Steps between two checkpoints; below 1 it is a share of the run.
         per_device_eval_batch_size: Rows of an evaluation batch.
     """
 
     num_train_epochs: float = 3.0
     max_steps: int | None = None
     rounds_up: bool = True
-    eval_steps: int | None = None
+    eval_steps: float | None = None
     per_device_eval_batch_size: int = 8
-    save_steps: int | None = None
+    save_steps: float | None = None
+    evaluates_each_epoch: bool = False
+    saves_each_epoch: bool = False
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether held-out rows are looked at while training."""
+        return self.evaluates_each_epoch or bool(self.eval_steps)
+
+    def num_evaluations(self, steps: Number, per_epoch: Number) -> Number:
+        """Evaluations of a run of so many steps."""
+        return _occasions(steps, per_epoch, self.eval_steps, each_epoch=self.evaluates_each_epoch)
+
+    def num_saves(self, steps: Number, per_epoch: Number) -> Number:
+        """Checkpoints of a run of so many steps, the last one among them."""
+        return 1 + _occasions(steps, per_epoch, self.save_steps, each_epoch=self.saves_each_epoch)
+
+
+def _occasions(
+    steps: Number, per_epoch: Number, every: float | None, *, each_epoch: bool
+) -> Number:
+    """How often something happens that is due every so many steps, or after each epoch.
+
+    A share of the run is rounded up to whole steps (transformers trainer_callback.py
+    ``TrainerState.compute_steps``).
+    """
+    if each_epoch:
+        return np.ceil(steps / np.maximum(per_epoch, 1))
+    if not every:
+        return np.zeros_like(steps)
+    period = every if every >= 1 else np.maximum(1, np.ceil(steps * every))
+    return np.floor_divide(steps, period)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,8 +189,8 @@ def likely_run(
     else:
         steps = np.ceil(schedule.num_train_epochs * per_epoch)
     disk = disk_bytes_per_s or DEFAULT_DISK_BYTES_PER_S
-    saves = 1 + (np.floor_divide(steps, schedule.save_steps) if schedule.save_steps else 0)
-    evaluations = np.floor_divide(steps, schedule.eval_steps) if schedule.eval_steps else 0
+    saves = schedule.num_saves(steps, per_epoch)
+    evaluations = schedule.num_evaluations(steps, per_epoch)
     per_sample = forward_s / np.maximum(samples, 1e-9)
     return LikelyRun(
         steps=steps,

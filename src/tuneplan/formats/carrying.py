@@ -154,7 +154,8 @@ class Carrier:
         """
         mistakes = [m for document in self._documents for m in document.mistakes]
         if mistakes or self._mistakes:
-            raise InvalidRequest([*mistakes, *self._mistakes])
+            unique = {(m.file, m.path, m.message.code): m for m in (*mistakes, *self._mistakes)}
+            raise InvalidRequest(sorted(unique.values(), key=lambda m: m.line or 0))
         keys: list[ForeignKey] = []
         for document in self._documents:
             for path, value in leaves(document.tree):

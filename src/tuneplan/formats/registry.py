@@ -10,7 +10,9 @@ from tuneplan.formats.foreign import ConfigFormat, ForeignDocument
 from tuneplan.language import message
 
 # Name to module; each is imported when it is needed.
-FORMATS: Final[dict[str, str]] = {}
+FORMATS: Final[dict[str, str]] = {
+    "axolotl": "tuneplan.formats.axolotl",
+}
 _LEAST_SURE: Final = 0.2
 
 

@@ -35,6 +35,15 @@ _EMBEDDINGS: Final = ("embed_tokens", "wte", "tok_embeddings", "word_embeddings"
 _FUSED_INPUTS: Final = (
     *("qkv_proj", "query_key_value", "c_attn", "Wqkv", "wqkv", "W_pack", "in_proj_qkv"),
 )
+# Names that configurations list for every family at once: PEFT passes over those that match
+# nothing, as long as one does (``tuners_utils.py inject_adapter``).
+_USUAL: Final = frozenset(
+    (
+        *("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "in_proj"),
+        *("out_proj", "gate_up_proj", "qkv_proj", "query_key_value", "dense", "c_attn", "c_proj"),
+        *("dense_h_to_4h", "dense_4h_to_h", "fc1", "fc2", "w1", "w2", "w3", "x_proj", "dt_proj"),
+    )
+)
 # Leaf names that mean the same linear in other code bases, tried in order; a comma joins parts.
 _SYNONYMS: Final[dict[str, tuple[str, ...]]] = {
     "q": ("q_proj",),
@@ -93,6 +102,8 @@ def resolve_targets(
         names.extend(_names(word, architecture, by_framework=by_framework))
     if as_it_ran or by_framework:
         names = _matching(names, architecture) or names
+    else:
+        names = _without_usual(names, architecture, ledger)
     chosen = _without_experts(_unique(names), architecture, ledger, linear=experts_are_linear)
     if experts_are_linear and _expert_leaves(architecture):
         _refuse_linear_experts(chosen, architecture)
@@ -174,6 +185,23 @@ def _names(word: str, architecture: ModelArchitecture, *, by_framework: bool) ->
             if all(part in known for part in parts):
                 return parts
     return (word,)
+
+
+def _without_usual(names: list[str], architecture: ModelArchitecture, ledger: Ledger) -> list[str]:
+    """The names less the usual ones that this model lacks, as long as one is left."""
+    found = _matching(names, architecture)
+    lacking = [n for n in names if n not in found and n.rsplit(".", 1)[-1] in _USUAL]
+    if not found or not lacking:
+        return names
+    ledger.notice(
+        message(
+            "usual_targets_lacking",
+            "the model has no {names}; PEFT passes over names that match nothing",
+            names=", ".join(lacking),
+        ),
+        "adapter.target_modules",
+    )
+    return [name for name in names if name not in lacking]
 
 
 def _matching(names: list[str], architecture: ModelArchitecture) -> list[str]:

@@ -92,9 +92,12 @@ def axolotl_stack(context: Context, settings: Settings) -> Stack:
 
 
 def _lora_kernels(context: Context, settings: Settings) -> bool:
-    """Whether the schema switches the Triton LoRA kernels on by itself."""
+    """Whether the Triton LoRA kernels run: as stated, else as the schema switches them on."""
     if settings.method not in (Method.LORA, Method.QLORA) or settings.bits == 8:
         return False
+    stated = context.stated.adapter.fused_kernels
+    if stated is not None:
+        return stated
     language = settings.objective in (Objective.SFT, Objective.PRETRAIN)
     if not language or settings.strategy is Strategy.FSDP:
         return False

@@ -212,7 +212,7 @@ def build_recipe(
         implementation=implementation,
         weight_dtype=dtypes.adapter if adapter is not None else dtypes.trainable,
         master_weights=dtypes.masters,
-        in_backward=stack.optimizer_in_backward or context.measured.optimizer_in_backward,
+        in_backward=_in_backward(context, stack),
     )
     pairs = settings.objective in _PAIRS
     full = not settings.method.uses_adapter
@@ -261,6 +261,13 @@ def build_recipe(
         trains_vision=stack.trains_vision and context.architecture.vision is not None,
         tf32=settings.precision == "tf32",
     )
+
+
+def _in_backward(context: Context, stack: Stack) -> bool:
+    stated = context.stated.training.optimizer_in_backward
+    if stated is not None:
+        return stated
+    return stack.optimizer_in_backward or context.measured.optimizer_in_backward
 
 
 def _kbit(context: Context, settings: Settings, stack: Stack, ledger: Ledger) -> KbitPreparation:

@@ -297,11 +297,31 @@ def _run(context: Context, defaults: Defaults, *, packing: bool, ledger: Ledger)
         ),
         num_train_epochs=epochs or 0.0,
         max_steps=training.max_steps,
-        eval_steps=ledger.take("training.eval_steps", training.eval_steps, defaults.eval_steps)
-        or None,
-        save_steps=ledger.take("training.save_steps", training.save_steps, defaults.save_steps),
+        eval_steps=_eval_steps(context, defaults, ledger),
+        save_steps=_save_steps(context, defaults, ledger),
         save_total_limit=ledger.take(
             "training.save_total_limit", training.save_total_limit, defaults.save_total_limit
         )
         or None,
+        evaluates_each_epoch=training.eval_strategy == "epoch",
+        saves_each_epoch=training.save_strategy in ("epoch", "best"),
     )
+
+
+def _eval_steps(context: Context, defaults: Defaults, ledger: Ledger) -> float | None:
+    """Steps, or a share of the run; None where a strategy says otherwise."""
+    training = context.stated.training
+    default = defaults.eval_steps
+    if training.eval_strategy in ("no", "epoch"):
+        return None
+    if training.eval_strategy == "steps":
+        reason = message("eval_steps_of_logging", "as often as it logs")
+        default = by_rule(500, reason, "transformers training_args.py logging_steps")
+    return ledger.take("training.eval_steps", training.eval_steps, default) or None
+
+
+def _save_steps(context: Context, defaults: Defaults, ledger: Ledger) -> float | None:
+    training = context.stated.training
+    if training.save_strategy in ("no", "epoch", "best"):
+        return None
+    return ledger.take("training.save_steps", training.save_steps, defaults.save_steps) or None

@@ -106,7 +106,9 @@ def hugging_face_defaults(context: Context, head: Head) -> Defaults:
         max_grad_norm=number(fact("transformers", "max_grad_norm")),
         num_train_epochs=number(fact("transformers", "num_train_epochs")),
         eval_steps=by_rule(0, message("no_evaluation", "evaluation is off"), _TRAINER),
-        save_steps=whole(fact("transformers", "save_steps")),
+        save_steps=by_table(
+            fact("transformers", "save_steps"), int(fact("transformers", "save_steps").value)
+        ),
         save_total_limit=by_rule(0, message("keeps_all", "every checkpoint is kept"), _TRAINER),
         trained_layers=by_rule(
             2,

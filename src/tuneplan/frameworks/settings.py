@@ -40,8 +40,8 @@ class Defaults:
     use_liger_kernel: Default[bool]
     max_grad_norm: Default[float]
     num_train_epochs: Default[float]
-    eval_steps: Default[int]
-    save_steps: Default[int]
+    eval_steps: Default[float]
+    save_steps: Default[float]
     save_total_limit: Default[int]
     trained_layers: Default[int]
     r: Default[int]
@@ -61,7 +61,9 @@ class RunSettings:
     Attributes:
         padding: ``longest``, ``max_length`` or ``grouped``; ``none`` where rows are packed.
         max_steps: Steps of the optimizer; None where epochs decide.
-        eval_steps: None = no evaluation during training.
+        eval_steps: None = no evaluation during training, unless ``evaluates_each_epoch``; below 1
+            it is a share of the run.
+        save_steps: None = saved at the end alone, unless ``saves_each_epoch``.
         save_total_limit: None = every checkpoint is kept.
     """
 
@@ -69,9 +71,11 @@ class RunSettings:
     per_device_eval_batch_size: int
     num_train_epochs: float
     max_steps: int | None
-    eval_steps: int | None
-    save_steps: int
+    eval_steps: float | None
+    save_steps: float | None
     save_total_limit: int | None
+    evaluates_each_epoch: bool = False
+    saves_each_epoch: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

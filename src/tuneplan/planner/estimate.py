@@ -199,7 +199,7 @@ def estimate_resolved(
             storage,
             kept_bytes=kept_bytes(
                 one_checkpoint_bytes=storage.checkpoint_bytes,
-                num_saves=1 + (run.steps // (resolved.schedule.save_steps or run.steps + 1)),
+                num_saves=int(resolved.schedule.num_saves(run.steps, run.steps_per_epoch)),
                 save_total_limit=resolved.save_total_limit,
             ),
         )

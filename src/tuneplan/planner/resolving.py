@@ -279,6 +279,8 @@ def schedule_of(found: ResolvedRecipe) -> Schedule:
         eval_steps=run.eval_steps,
         per_device_eval_batch_size=run.per_device_eval_batch_size,
         save_steps=run.save_steps,
+        evaluates_each_epoch=run.evaluates_each_epoch,
+        saves_each_epoch=run.saves_each_epoch,
     )
 
 

@@ -92,7 +92,7 @@ def request_of(resolved: Resolved) -> TraceRequest:
 def _evaluation_sequences(resolved: Resolved) -> int:
     schedule, statistics = resolved.schedule, resolved.dataset.statistics
     evaluates = statistics is not None and statistics.num_eval_samples > 0
-    if not evaluates or not schedule.eval_steps:
+    if not evaluates or not schedule.evaluates:
         return 0
     return schedule.per_device_eval_batch_size * resolved.recipe.sequences_per_sample
 

@@ -30,6 +30,7 @@ class StatedAdapter:
     lora_dropout: float | None = None
     use_rslora: bool | None = None
     use_dora: bool | None = None
+    fused_kernels: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +59,7 @@ class StatedTraining:
     gradient_accumulation_steps: int | str | None = None
     global_batch_size: int | None = None
     optim: str | None = None
+    optimizer_in_backward: bool | None = None
     gradient_checkpointing: bool | str | tuple[bool | str, ...] | None = None
     use_reentrant: bool | None = None
     attn_implementation: str | None = None
@@ -65,9 +67,9 @@ class StatedTraining:
     torch_compile: bool | None = None
     max_grad_norm: float | None = None
     eval_strategy: str | None = None
-    eval_steps: int | None = None
+    eval_steps: float | None = None  # below 1: a share of the run
     save_strategy: str | None = None
-    save_steps: int | None = None
+    save_steps: float | None = None  # below 1: a share of the run
     save_total_limit: int | None = None
     trained_layers: int | None = None
     use_liger_kernel: bool | None = None
