@@ -27,9 +27,10 @@ from tuneplan.catalog.architectures import build_architecture
 from tuneplan.catalog.model_building import without_buffers
 from tuneplan.catalog.models import load_models
 from tuneplan.errors import TuneplanError
+from tuneplan.estimation.adapters import ALL_LINEAR, refused_targets, resolve_target_modules
 from tuneplan.estimation.memory import MemoryCount, count_memory
 from tuneplan.frameworks.resolve import resolve_recipe
-from tuneplan.spec.architecture import ModelArchitecture, Recurrence, WeightKind
+from tuneplan.spec.architecture import ModelArchitecture, Recurrence
 from tuneplan.spec.parallelism import Parallelism
 from tuneplan.spec.recipe import TrainingRecipe
 from tuneplan.spec.stated import (
@@ -132,24 +133,10 @@ def _query_and_value(architecture: ModelArchitecture) -> tuple[str, ...]:
 
 
 def _every_linear(architecture: ModelArchitecture) -> str | tuple[str, ...]:
-    """``all-linear``, or every name but those that PEFT cannot adapt.
-
-    Routers that are linears but return several values, and DeepSeek V4's grouped linear, break
-    PEFT's LoRA; it refuses ``out_proj`` of Mamba layers itself.
-    """
-    apart = {
-        "llama4_text": "router", "phimoe": "router", "nemotron_h": "out_proj",
-        "deepseek_v4": "o_a_proj",
-    }.get(architecture.model_type)  # fmt: skip
-    if apart is None:
-        return "all-linear"
-    linears = {
-        weight.leaf: None
-        for group in architecture.groups
-        for weight in group.layer.weights()
-        if weight.kind is WeightKind.LINEAR and weight.leaf != apart
-    }
-    return tuple(linears)
+    """``all-linear``, less what PEFT refuses or fails on (then by name)."""
+    if not refused_targets(architecture):
+        return ALL_LINEAR
+    return resolve_target_modules(architecture, ALL_LINEAR, passes_over_refused=True)
 
 
 def is_slow(architecture: ModelArchitecture) -> bool:

@@ -1,6 +1,7 @@
 import pytest
 
 from frameworks.sample_models import A100, T4, chip, model, stated
+from tuneplan.catalog.models import load_models
 from tuneplan.errors import InvalidRequest, NotSupported, UnknownName
 from tuneplan.frameworks import resolve_recipe
 from tuneplan.spec.recipe import DType
@@ -188,3 +189,35 @@ def test_names_of_stacked_experts_reach_nothing_and_the_answer_says_so():
 )
 def test_absurd_values_are_refused_where_they_stand(key, value):
     assert f"training.{key}" in mistakes_of(stated("trl", "lora", **{key: value}))
+
+
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        ("Phi-3.5-MoE-instruct", "router"),
+        ("Llama-4-Scout-17B-16E", "router"),
+        ("DeepSeek-V4-Flash", "o_a_proj"),
+    ],
+)
+def test_linears_on_which_lora_fails_are_refused_by_name(name, target):
+    architecture = load_models().architecture(name)
+    for targets in ("all-linear", ("o_b_proj" if target == "o_a_proj" else "q_proj", target)):
+        recipe = stated("trl", "lora", adapter=StatedAdapter(target_modules=targets))
+        (mistake,) = mistakes_of(recipe, architecture=architecture).values()
+        assert mistake.path == "adapter.target_modules"
+        assert repr(target) in str(mistake.message)
+        assert target not in mistake.near
+
+
+def test_a_frameworks_own_all_linear_leaves_them_out_and_says_so():
+    architecture = load_models().architecture("Phi-3.5-MoE-instruct")
+    found = resolve(stated("axolotl", "lora"), architecture=architecture)
+    assert "router" not in found.recipe.adapter.target_modules
+    assert "q_proj" in found.recipe.adapter.target_modules
+    assert any("router" in str(one.message) for one in found.notices)
+
+
+def test_gemma_3n_is_not_trained_on_a_quantised_base():
+    architecture = load_models().architecture("gemma-3n-E4B")
+    with pytest.raises(NotSupported, match="altup_coef_clip"):
+        resolve(stated("trl", "qlora"), architecture=architecture)

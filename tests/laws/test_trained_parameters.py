@@ -10,7 +10,6 @@ from settings import MODELS, adapter, recipe
 from tuneplan.errors import InvalidRequest
 from tuneplan.estimation.adapters import split_targets
 from tuneplan.estimation.parameters import (
-    linear_modules,
     resolve_target_modules,
     trainable_parameters,
 )
@@ -23,10 +22,7 @@ _METHODS = (Method.FULL, Method.FREEZE, Method.LORA, Method.DORA, Method.QLORA, 
 
 
 def _all_linears(model: ModelArchitecture) -> tuple[str, ...]:
-    try:
-        return resolve_target_modules(model, "all-linear")
-    except InvalidRequest:  # a projection of Mamba that PEFT refuses
-        return tuple(dict.fromkeys(m.leaf for m in linear_modules(model) if m.leaf != "out_proj"))
+    return resolve_target_modules(model, "all-linear", passes_over_refused=True)
 
 
 @st.composite

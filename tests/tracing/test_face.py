@@ -18,8 +18,10 @@ from torch.cuda import _memory_viz
 import tuneplan
 from tracing.small_jobs import recipe_for, small_llama
 from tuneplan.contract.schema import json_schema
+from tuneplan.errors import InvalidRequest
 from tuneplan.spec.parallelism import Parallelism
 from tuneplan.tracing.cache import TraceCache
+from tuneplan.tracing.refusals import check_traceable
 from tuneplan.tracing.wire import Traced, TraceRequest, read_request, request_document
 from tuneplan.units import GIB
 
@@ -249,3 +251,22 @@ def test_a_request_survives_its_journey():
         parallelism=Parallelism(), sequences=3, length=64, shorter=16, compute_capability=8.9,
     )  # fmt: skip
     assert read_request(json.loads(json.dumps(request_document(request)))) == request
+
+
+def test_a_trace_refuses_linears_on_which_lora_fails_by_name():
+    architecture = small_llama()
+    group = architecture.groups[0]
+    block = group.layer.feed_forward
+    grouped = replace(block.weights[0], takes_lora=False)
+    layer = replace(group.layer, feed_forward=replace(block, weights=(grouped, *block.weights[1:])))
+    architecture = replace(architecture, groups=(replace(group, layer=layer),))
+    recipe = recipe_for(small_llama(), method="lora")
+    adapter = replace(recipe.adapter, target_modules=("q_proj", "gate_proj"))
+    request = TraceRequest(
+        architecture=architecture, recipe=replace(recipe, adapter=adapter),
+        parallelism=Parallelism(), sequences=1, length=64,
+    )  # fmt: skip
+    with pytest.raises(InvalidRequest, match="gate_proj") as caught:
+        check_traceable(request)
+    (mistake,) = caught.value.mistakes
+    assert "gate_proj" not in mistake.near

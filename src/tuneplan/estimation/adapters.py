@@ -158,6 +158,7 @@ def resolve_target_modules(
     stated: str | Sequence[str] | None,
     *,
     vision: bool = False,
+    passes_over_refused: bool = False,
 ) -> tuple[str, ...]:
     """The names an adapter targets: checked and without doubles.
 
@@ -165,6 +166,7 @@ def resolve_target_modules(
         architecture: The model.
         stated: ``all-linear``, names (or one name), or None for PEFT's default of this model type.
         vision: As in ``linear_modules``.
+        passes_over_refused: Whether ``all-linear`` leaves out what PEFT refuses or fails on.
 
     Raises:
         InvalidRequest: names that the model lacks, each with near ones; names that PEFT refuses;
@@ -177,9 +179,15 @@ def resolve_target_modules(
         return default
     if isinstance(stated, str) and stated.lower() == ALL_LINEAR:
         names = _all_linear(architecture, vision=vision)
+        if passes_over_refused:
+            refused = refused_targets(architecture)
+            names = tuple(name for name in names if name not in refused)
     else:
         names = (stated,) if isinstance(stated, str) else tuple(dict.fromkeys(stated))
-    mistakes = [*_unknown_names(architecture, names, vision=vision), *_refused(architecture, names)]
+    mistakes = [
+        *_unknown_names(architecture, names, vision=vision),
+        *mistakes_of_targets(architecture, names),
+    ]
     if mistakes or not names:
         raise InvalidRequest(mistakes or [_no_default(architecture)])
     _check_fused(architecture, _expert_names(architecture, names))
@@ -336,26 +344,47 @@ def _unknown_names(
     ]
 
 
-def _refused(architecture: ModelArchitecture, names: Sequence[str]) -> list[Mistake]:
-    refused = _NOT_ON_MAMBA.get(architecture.model_type, ())
+def refused_targets(architecture: ModelArchitecture) -> tuple[str, ...]:
+    """Leaves of linears that PEFT refuses, or on which its LoRA fails."""
+    failing = {weight.leaf for _, weight, _ in architecture.weights() if not weight.takes_lora}
+    return (*_NOT_ON_MAMBA.get(architecture.model_type, ()), *sorted(failing))
+
+
+def mistakes_of_targets(architecture: ModelArchitecture, names: Sequence[str]) -> list[Mistake]:
+    """One mistake for each name that PEFT refuses on this model, or on which its LoRA fails."""
+    refused = refused_targets(architecture)
+    near = tuple(leaf for leaf in _leaves(linear_modules(architecture)) if leaf not in refused)
     return [
         Mistake(
-            message=message(
-                "target_refused_on_mamba",
-                "PEFT does not adapt {name!r} of a Mamba model such as {model}: name the other "
-                "modules instead",
-                name=name,
-                model=architecture.name,
-            ),
+            message=_why_refused(architecture, name),
             path="adapter.target_modules",
             value=name,
-            near=tuple(
-                leaf for leaf in _leaves(linear_modules(architecture)) if leaf not in refused
+            near=near,
+            how_to_fix=message(
+                "name_the_others", "name the other modules: {leaves}", leaves=", ".join(near)
             ),
         )
         for name in names
         if leaf_of(name) in refused
     ]
+
+
+def _why_refused(architecture: ModelArchitecture, name: str) -> Message:
+    if leaf_of(name) in _NOT_ON_MAMBA.get(architecture.model_type, ()):
+        return message(
+            "target_refused_on_mamba",
+            "PEFT does not adapt {name!r} of a Mamba model such as {model}: name the other "
+            "modules instead",
+            name=name,
+            model=architecture.name,
+        )
+    return message(
+        "target_breaks_lora",
+        "PEFT's LoRA fails on {name!r} of {model}, which does not map one tensor to one like a "
+        "plain linear",
+        name=name,
+        model=architecture.name,
+    )
 
 
 def _leaves(modules: Sequence[LinearModule]) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from tuneplan.errors import InvalidRequest, Mistake, NotSupported
 from tuneplan.estimation.adapters import (
     ALL_LINEAR,
     expert_module_names,
+    refused_targets,
     resolve_target_modules,
 )
 from tuneplan.frameworks.ledger import Ledger
@@ -112,7 +113,7 @@ def resolve_targets(
     tied_head = architecture.head is None and _HEAD in chosen  # a module, though its weight is tied
     found: list[str] = []
     if ALL_LINEAR in chosen:
-        found.extend(_resolved(ALL_LINEAR, architecture, ledger))
+        found.extend(_every_linear(architecture, ledger, lenient=by_framework or as_it_ran))
     named = tuple(n for n in chosen if n != ALL_LINEAR and not (tied_head and n == _HEAD))
     if named or not (found or tied_head):
         found.extend(_resolved(named or targets, architecture, ledger))
@@ -207,6 +208,24 @@ def _without_usual(names: list[str], architecture: ModelArchitecture, ledger: Le
 def _matching(names: list[str], architecture: ModelArchitecture) -> list[str]:
     known = {weight.leaf for _, weight, _ in architecture.weights()} | {_HEAD, ALL_LINEAR}
     return [name for name in names if leaf_of(name) in known]
+
+
+def _every_linear(
+    architecture: ModelArchitecture, ledger: Ledger, *, lenient: bool
+) -> tuple[str, ...]:
+    """All linears; of a framework's own choice less those that PEFT refuses, which is said."""
+    refused = refused_targets(architecture)
+    if not (lenient and refused):
+        return _resolved(ALL_LINEAR, architecture, ledger)
+    ledger.notice(
+        message(
+            "targets_left_out",
+            "{names}: PEFT cannot adapt these, so all-linear is taken to mean all others",
+            names=", ".join(refused),
+        ),
+        "adapter.target_modules",
+    )
+    return resolve_target_modules(architecture, ALL_LINEAR, passes_over_refused=True)
 
 
 def _resolved(

@@ -26,8 +26,11 @@ def check_stated(context: Context, head: Head, ledger: Ledger) -> None:
     """Write down every contradiction of the stated recipe.
 
     Raises:
-        NotSupported: For fp8 compute, which has no formula yet.
+        NotSupported: For fp8 compute, which has no formula yet, and for quantised models whose
+            own code fails on quantised weights.
     """
+    if head.method.quantized:
+        _refuse_clamped_weights(context)
     _check_words(context, ledger)
     _check_quantization(context, head.method, ledger)
     _check_sections(context, head.method, ledger)
@@ -67,6 +70,28 @@ def _check_words(context: Context, ledger: Ledger) -> None:
             switch,
             near=("true", "false", "selective", "offload"),
         )
+
+
+def _refuse_clamped_weights(context: Context) -> None:
+    """Gemma 3n clamps AltUp's coefficients while it trains, which integer weights do not allow.
+
+    Source: transformers 5.24 ``modeling_gemma3n.py Gemma3nTextAltUp.predict``
+    (``prediction_coefs.weight.data.clamp_``); unsloth's own loader keeps them unquantised.
+    """
+    model = context.architecture
+    clamps = model.hf_config.get("altup_coef_clip", 120.0) is not None
+    altup = any(weight.leaf == "prediction_coefs" for _, weight, _ in model.weights())
+    if not (altup and clamps) or context.stated.framework == "unsloth":
+        return
+    raise NotSupported(
+        message(
+            "quantized_altup",
+            "{model} cannot be trained on a quantised base: transformers clamps its AltUp "
+            "coefficients in every training step (altup_coef_clip), which fails on quantised "
+            "weights; use method lora",
+            model=model.name,
+        )
+    )
 
 
 def _check_quantization(context: Context, method: Method, ledger: Ledger) -> None:

@@ -46,6 +46,8 @@ class Weight:
         buffer: True for what is counted by the hub but never trained (e.g. router bias buffers).
         fp32_scale: A norm that applies its weight in fp32, before casting back (Gemma, OLMo 2).
         own_class: A linear of a class of its own (``FalconLinear``), not ``nn.Linear`` itself.
+        takes_lora: False for a linear beside which PEFT's LoRA fails: it returns several tensors
+            (routers of Llama 4 and Phi-3.5-MoE) or reads its input in groups (DeepSeek V4).
     """
 
     name: str
@@ -57,6 +59,7 @@ class Weight:
     buffer: bool = False
     fp32_scale: bool = False
     own_class: bool = False
+    takes_lora: bool = True
 
     @property
     def num_weight_elements(self) -> int:

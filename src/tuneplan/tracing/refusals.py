@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tuneplan.errors import InvalidRequest, Mistake
+from tuneplan.estimation.adapters import mistakes_of_targets
 from tuneplan.language import message
 from tuneplan.spec.parallelism import Offload, Strategy
 from tuneplan.spec.recipe import TrainingRecipe
@@ -21,7 +22,12 @@ def check_traceable(request: TraceRequest) -> None:
     Raises:
         InvalidRequest: With all of it.
     """
-    mistakes = [*_model(request), *_layout(request), *_recipe(request.recipe)]
+    mistakes = [
+        *_model(request),
+        *_layout(request),
+        *_recipe(request.recipe),
+        *_adapter(request),
+    ]
     if mistakes:
         raise InvalidRequest(mistakes)
 
@@ -65,6 +71,13 @@ def _layout(request: TraceRequest) -> Iterator[Mistake]:
 def _recipe(recipe: TrainingRecipe) -> Iterator[Mistake]:
     if recipe.kernels.compiled:
         yield _refused("training.torch_compile", "torch.compile")
+
+
+def _adapter(request: TraceRequest) -> Iterator[Mistake]:
+    """Modules on which PEFT's adapters fail, which no operator's failure has to tell."""
+    adapter = request.recipe.adapter
+    if adapter is not None:
+        yield from mistakes_of_targets(request.architecture, adapter.target_modules)
 
 
 def _refused(path: str, what: str) -> Mistake:

@@ -114,6 +114,7 @@ def _attention(fields: Fields, hidden_size: int, ratio: int) -> Attention:
             replace(  # a grouped linear
                 linear(f"{prefix}.o_a_proj", groups * output_rank, num_heads * head_dim // groups),
                 own_class=True,
+                takes_lora=False,
             ),
             linear(f"{prefix}.o_b_proj", hidden_size, groups * output_rank),
             bare(f"{prefix}.sinks", num_heads),

@@ -54,9 +54,10 @@ def gated_experts(
 ) -> MixtureOfExperts:
     """Gated routed experts: router, ``gate_up_proj``, ``down_proj``, then what ``more`` adds.
 
-    With ``router_is_linear`` the router is a plain linear, which adapters and quantisers take.
+    With ``router_is_linear`` the router is a linear, which quantisers take; so does PEFT, whose
+    LoRA fails on it, since it returns scores and choices together.
     """
-    score = linear if router_is_linear else router
+    score = _linear_router if router_is_linear else router
     return MixtureOfExperts(
         weights=(
             score(f"{prefix}.{router_name}", num_experts, hidden_size, bias=router_bias),
@@ -91,6 +92,11 @@ def read_num_experts(fields: Fields, *names: str) -> tuple[int, int]:
     per_token = fields.count("num_experts_per_tok", "num_experts_per_token", "top_k_experts")
     fields.must_not_exceed("num_experts_per_tok", per_token, names[0], num_experts)
     return num_experts, per_token
+
+
+def _linear_router(name: str, num_experts: int, hidden_size: int, *, bias: bool = False) -> Weight:
+    """Source: transformers 5.24 ``Llama4Router``, ``PhimoeTopKRouter`` (both ``nn.Linear``)."""
+    return replace(linear(name, num_experts, hidden_size, bias=bias), takes_lora=False)
 
 
 def router_bias_buffer(prefix: str, num_experts: int) -> Weight:
