@@ -267,19 +267,28 @@ def _same_step(resolved: Resolved, cards: int) -> dict[str, Any]:
     }
 
 
+def _four_times(every: float | None) -> float | None:
+    """Four times an interval; None where there is none, or where a share would pass the run."""
+    if not every or (every < 1 <= 4 * every):
+        return None
+    return 4 * every if every < 1 else 4 * int(every)
+
+
 def _rarer(resolved: Resolved) -> Iterator[Change]:
     schedule = resolved.schedule
-    if schedule.eval_steps and resolved.dataset.statistics is not None:
-        text = message("change_rarer_evaluation", "evaluate four times less often: every {steps} "
-                       "steps", steps=4 * schedule.eval_steps)  # fmt: skip
+    rarer = _four_times(schedule.eval_steps)
+    if rarer and resolved.dataset.statistics is not None:
+        text = message("change_rarer_evaluation", "evaluate four times less often: eval_steps "
+                       "{steps:g}", steps=rarer)  # fmt: skip
         settings: dict[str, Any] = {"training.eval_strategy": "steps"}
-        settings |= {"training.eval_steps": 4 * schedule.eval_steps}
+        settings |= {"training.eval_steps": rarer}
         yield Change(name="rarer_evaluation", message=text, settings=settings)
-    if schedule.save_steps:
-        text = message("change_rarer_saving", "write checkpoints four times less often: every "
-                       "{steps} steps", steps=4 * schedule.save_steps)  # fmt: skip
+    rarer = _four_times(schedule.save_steps)
+    if rarer:
+        text = message("change_rarer_saving", "write checkpoints four times less often: "
+                       "save_steps {steps:g}", steps=rarer)  # fmt: skip
         settings = {"training.save_strategy": "steps"}
-        settings |= {"training.save_steps": 4 * schedule.save_steps}
+        settings |= {"training.save_steps": rarer}
         yield Change(name="rarer_saving", message=text, settings=settings)
 
 

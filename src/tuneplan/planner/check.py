@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -12,6 +13,7 @@ from tuneplan.diagnosis.finding import Case, Finding
 from tuneplan.diagnosis.lint import lint
 from tuneplan.diagnosis.outcome import Outcome, Variant
 from tuneplan.estimation.batches import sample_lengths
+from tuneplan.estimation.run_time import RunTime
 from tuneplan.planner.best_changes import BestChange, best_changes
 from tuneplan.planner.estimate import JobEstimate, estimate_job
 from tuneplan.planner.importing import Configuration, in_own_words
@@ -98,14 +100,21 @@ def _case(estimate: JobEstimate, now: Outcome, variants: Mapping[str, Variant]) 
         lengths=_lengths(resolved.dataset.statistics),
         samples_per_row=batch.samples / batch.sequences if recipe.packing else 1.0,
         max_steps=schedule.max_steps,
-        eval_steps=schedule.eval_steps,
-        save_steps=schedule.save_steps,
+        eval_steps=_interval(schedule.eval_steps, run),
+        save_steps=_interval(schedule.save_steps, run),
         flop=mfu * run.train_s.likely * peak * layout.world_size if run and mfu and peak else None,
         peak_flop_per_s=peak,
         weights_bytes=sum(sizes.get(kind, 0.0) for kind in _WEIGHTS),
         split_bytes=sum(sizes.get(kind, 0.0) for kind in split),
         variants=variants,
     )
+
+
+def _interval(every: float | None, run: RunTime | None) -> int | None:
+    """Whole steps; a share of a run is as long as the run makes it."""
+    if every is None or every >= 1:
+        return None if every is None else int(every)
+    return max(1, math.ceil(every * run.steps)) if run else None
 
 
 def _lengths(statistics: TokenStatistics | None) -> dict[float, float]:
