@@ -31,6 +31,11 @@ class Carrier:
         self._mistakes: list[Mistake] = []
         self._refusals: list[Mistake] = []
 
+    @property
+    def document(self) -> ForeignDocument:
+        """The configuration itself; files that it points to come after it."""
+        return self._documents[0]
+
     def value(self, path: str, default: Any = None, *, of: ForeignDocument | None = None) -> Any:
         """What stands under a path; None as written counts as absent."""
         found: Any = (of or self._documents[0]).tree
