@@ -12,6 +12,8 @@ from tuneplan.language import message
 # Name to module; each is imported when it is needed.
 FORMATS: Final[dict[str, str]] = {
     "axolotl": "tuneplan.formats.axolotl",
+    "deepspeed": "tuneplan.formats.deepspeed",
+    "accelerate": "tuneplan.formats.accelerate",
 }
 _LEAST_SURE: Final = 0.2
 
