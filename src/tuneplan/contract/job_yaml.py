@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from tuneplan.contract.job import keys
+from tuneplan.contract.job import keys, sections
 from tuneplan.contract.plain_json import json_value
 
 _WIDE = 10_000  # a value stays on its line
@@ -33,10 +33,7 @@ def _lines(
     for name in sorted(tree, key=lambda name: order.get(name, len(order))):
         value, inner = tree[name], f"{path}.{name}".lstrip(".")
         indent = "  " * depth
-        if isinstance(value, Mapping) and value and any(key.startswith(inner) for key in keys()):
-            if inner in keys():  # a mapping that is one value, such as quantiles
-                yield f"{indent}{name}: {_flow(value)}{_remark(inner, remarks)}"
-                continue
+        if isinstance(value, Mapping) and value and inner in sections():
             yield f"{indent}{name}:"
             yield from _lines(value, inner, remarks, depth + 1)
         else:

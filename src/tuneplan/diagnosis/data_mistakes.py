@@ -25,25 +25,6 @@ def samples_as_tokens(case: Case) -> Iterator[Finding]:
         return
     yield from _tokens_like_samples(case, statistics)
     yield from _steps_of_samples(case, statistics)
-    if not case.mean_tokens_known:
-        text = message(
-            "lint_samples_only",
-            "{samples:,} samples say nothing about the work: it is counted in tokens; "
-            "{mean:,.0f} tokens a sample are assumed, and hours and cost go with them",
-            samples=statistics.num_samples,
-            mean=statistics.mean_tokens,
-        )
-        yield Finding(
-            rule="samples_as_tokens",
-            severity=Severity.WARNING,
-            keys=("data.num_samples", "data.path"),
-            message=text,
-            evidence={
-                "num_samples": statistics.num_samples,
-                "assumed_mean_tokens": statistics.mean_tokens,
-            },
-            fix=message("lint_state_tokens", "name the files (--data), or state data.mean_tokens"),
-        )
 
 
 def _tokens_like_samples(case: Case, statistics: TokenStatistics) -> Iterator[Finding]:

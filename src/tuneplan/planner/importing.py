@@ -119,6 +119,20 @@ def _told(mistake: Mistake, configuration: Configuration) -> Mistake:
     return replace(mistake, path=origin.path, file=origin.file, line=origin.line)
 
 
+def keys_of(source: str | Path, *, framework: str | None = None) -> Imported | None:
+    """What became of every key, nothing validated; None for a job file.
+
+    Raises:
+        UnreadableFile: As ``read_configuration``.
+        InvalidRequest: Values that the framework itself would refuse.
+    """
+    document = read_foreign(source)
+    candidates = recognised(document)
+    if is_job_file(document, candidates):
+        return None
+    return _imported(document, candidates, framework, source)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedJob:
     """A job file made from a configuration.
