@@ -65,3 +65,19 @@ def test_streams_of_gemma_3n_are_near_the_trace(method, checkpointing, length):
     error = tool.errors_of(formula, trace)
     assert abs(error["peak"]) < 0.005, f"{case}: {error}"
     assert abs(error["backward"]) < 0.005, f"{case}: {error}"
+
+
+@pytest.mark.parametrize("checkpointing", [True, False])
+def test_hyper_connections_of_deepseek_v4_are_near_the_trace(checkpointing):
+    tool = _tool()
+    case = tool.Case(
+        model="DeepSeek-V4-Flash",
+        method="lora-qv",
+        checkpointing=checkpointing,
+        sequences=1,
+        length=2048,
+    )
+    formula, trace, _ = tool.compare(case, layers=4)  # plain, indexed and heavily pooled keys
+    error = tool.errors_of(formula, trace)
+    assert abs(error["peak"]) < 0.01, f"{case}: {error}"
+    assert abs(error["loss"]) < 0.01, f"{case}: {error}"

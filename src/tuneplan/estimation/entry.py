@@ -60,7 +60,7 @@ class EntryProfile:
 
 def has_entry(model: ModelArchitecture) -> bool:
     """Whether more than the embeddings stands before the layers."""
-    return any(weight.leaf == _PROJECTION for weight in model.outer)
+    return model.streams > 1 or any(weight.leaf == _PROJECTION for weight in model.outer)
 
 
 def entry_weights(model: ModelArchitecture) -> list[Weight]:
@@ -148,6 +148,8 @@ def _wants_gradient(model: ModelArchitecture, recipe: TrainingRecipe) -> bool:
 def _enter(walk: Walk, model: ModelArchitecture, found: list[Tensor]) -> tuple[Tensor, Tensor]:
     """The layers' own embeddings and the first layer's input; ``found``: what stays named."""
     named = {weight.leaf: weight for weight in model.outer}
+    if _PROJECTION not in named:
+        return _repeated(walk, model, found)
     embedded = _looked_up(walk, model.embeddings[0], wanted=True)
     found.append(embedded)
     projected = linear(walk, share(embedded), named[_PROJECTION])
@@ -167,7 +169,24 @@ def _enter(walk: Walk, model: ModelArchitecture, found: list[Tensor]) -> tuple[T
     return own, stack(walk, found)
 
 
-def _looked_up(walk: Walk, table: Weight, *, wanted: bool) -> Tensor:
+def _repeated(walk: Walk, model: ModelArchitecture, found: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """The embeddings in every stream (``DeepseekV4Model.forward``); no embeddings of layers."""
+    tape = walk.tape
+    embedded = _looked_up(walk, model.embeddings[0], wanted=True, scaled=False)
+    found.append(embedded)
+    elements, dtype = embedded.elements, embedded.dtype
+    out = tape.tensor(elements * model.streams, dtype, "embeddings in every stream")
+    tape.elementwise("repeat", embedded.size + out.size)
+
+    def backward(grad: Tensor) -> tuple[Tensor]:
+        tape.elementwise("sum", 1.25 * grad.size)
+        del grad
+        return (tape.tensor(elements, dtype, "gradient of embeddings"),)
+
+    return tape.tensor(0.0, dtype, "nothing"), tape.link(out, (embedded,), (), backward)
+
+
+def _looked_up(walk: Walk, table: Weight, *, wanted: bool, scaled: bool = True) -> Tensor:
     """Rows of a table, scaled; ``wanted``: a gradient is asked for where checkpointing needs one.
 
     A trained table of its own leaves a dense gradient; the token embedding's is counted elsewhere
@@ -181,7 +200,8 @@ def _looked_up(walk: Walk, table: Weight, *, wanted: bool) -> Tensor:
     tape.elementwise("look up", 2 * raw.size)
     if trained:
         raw = tape.link(raw, (), (), _gradient_of_table(walk, table, wanted=wanted), trains=True)
-    out = scale(walk, raw, table.leaf)
+    out = scale(walk, raw, table.leaf) if scaled else raw
+    del raw
     if wanted and not trained and recipe.gradient_checkpointing is not Checkpointing.NONE:
         # ``enable_input_require_grads`` (transformers ``modeling_utils.py``): a leaf, which the
         # graph holds.

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tuneplan.estimation.attention import attention
+from tuneplan.estimation.connections import run_connected
 from tuneplan.estimation.feedforward import experts, feed_forward, recurrence
 from tuneplan.estimation.linears import drop_out
 from tuneplan.estimation.modules import Walk, add, scale, share
@@ -67,7 +68,8 @@ class LayerProfile:
 def run_layer(walk: Walk, x: Tensor, layer: Layer) -> Tensor:
     """Forward of one layer in Hugging Face's order; ``x`` is given away by the caller."""
     if layer.streams > 1:
-        return run_streams(walk, x, layer)
+        connected = any(weight.name == "attn_hc.fn" for weight in layer.extra)
+        return (run_connected if connected else run_streams)(walk, x, layer)
     norms = list(layer.norms)
     if layer.parallel:
         return _parallel_layer(walk, x, layer)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tuneplan.estimation.connections import merge_connected
 from tuneplan.estimation.layers import alive_at_peak
 from tuneplan.estimation.linears import linear
 from tuneplan.estimation.modules import Walk, cast, scale
@@ -19,7 +20,7 @@ from tuneplan.estimation.recomputed_chunks import recomputed_chunks, tiled
 from tuneplan.estimation.recording import Recording, record_head
 from tuneplan.estimation.roles import Place, role_of
 from tuneplan.estimation.shadow import Meter, Storage, Tape, Tensor
-from tuneplan.estimation.streams import merge_streams
+from tuneplan.estimation.streams import alternates, merge_streams
 from tuneplan.spec.architecture import ModelArchitecture, Weight, WeightKind
 from tuneplan.spec.recipe import DType, LossPath, Objective, TrainingRecipe
 
@@ -88,7 +89,7 @@ def profile_head(
     )
     walk.place = Place.OUTER
     if model.streams > 1:
-        x = merge_streams(walk, x, model)
+        x = (merge_streams if alternates(model) else merge_connected)(walk, x, model)
     final = [weight for weight in model.outer if weight.kind is WeightKind.NORM]
     if final:
         x = norm(walk, x, final[-1])

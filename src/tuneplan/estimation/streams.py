@@ -24,6 +24,11 @@ from tuneplan.spec.recipe import DType, Method, TrainingRecipe
 _FP32 = DType.FLOAT32
 
 
+def alternates(model: ModelArchitecture) -> bool:
+    """Whether the streams are AltUp's, whose magnitudes autocast computes in fp32."""
+    return any(weight.leaf.startswith("altup_projections") for weight in model.outer)
+
+
 def embeddings_dtype(recipe: TrainingRecipe) -> DType:
     """Of what embedding tables return."""
     return recipe.trainable_dtype if recipe.method is Method.FULL else recipe.outer_dtype

@@ -12,6 +12,7 @@ from tuneplan.estimation.operations import Number, Operation
 from tuneplan.estimation.persistent import num_trained_layers
 from tuneplan.estimation.roles import Place, Role, as_trained, role_of, with_expert_targets
 from tuneplan.estimation.sharding import seen_by_layers
+from tuneplan.estimation.streams import alternates
 from tuneplan.spec.architecture import LayerGroup, ModelArchitecture
 from tuneplan.spec.parallelism import Parallelism
 from tuneplan.spec.recipe import Checkpointing, DType, Method, TrainingRecipe
@@ -66,7 +67,7 @@ def walk_model(
     """
     model = as_trained(model, recipe)
     seen = seen_by_layers(with_expert_targets(model, recipe), parallelism)
-    if model.streams > 1 and recipe.autocast:
+    if recipe.autocast and alternates(model):
         seen = replace(seen, hidden_dtype=DType.FLOAT32)
     accumulating = recipe.gradient_accumulation_steps > 1 and not recipe.optimizer.in_backward
     groups = []

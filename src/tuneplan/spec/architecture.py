@@ -128,6 +128,10 @@ class Attention:
         output_gate: Whether the output is gated before the output projection.
         fp32_sinks: Whether sinks stay fp32 whatever the model's dtype, and with them the scores.
         pooled: Tokens that one further key stands for (DeepSeek V4's compressor), 0 without such.
+        tail_rotary: Last features of each head that positions turn in fp32, of queries, keys and
+            (back) the output; only with ``output_groups`` (DeepSeek V4).
+        output_groups: Groups of heads that the first of two output projections takes apart, 0
+            where there is one projection.
         value_norm: Whether values are normalised too, by a norm without a weight.
         lends_key_values: Whether later layers read this one's keys and values (Gemma 3n, Gemma 4).
         borrows_key_values: Whether keys and values are those of an earlier layer.
@@ -147,6 +151,8 @@ class Attention:
     output_gate: bool = False
     fp32_sinks: bool = False
     pooled: int = 0
+    tail_rotary: int = 0
+    output_groups: int = 0
     value_norm: bool = False
     lends_key_values: bool = False
     borrows_key_values: bool = False
@@ -260,7 +266,8 @@ class Layer:
         extra: Anything else that holds parameters (indexers, hyper-connections, ...).
         residual_scale: Whether a block's output is multiplied before it joins the residual stream.
         dropout: Whether a block's output is dropped out before it joins the residual stream.
-        streams: Residual streams, of which one runs through the blocks (Gemma 3n's AltUp).
+        streams: Residual streams, of which one runs through the blocks (Gemma 3n's AltUp), or
+            which are collapsed into one before each block (DeepSeek V4's hyper-connections).
     """
 
     class_name: str

@@ -66,6 +66,7 @@ def deepseek_v4(fields: Fields) -> ModelArchitecture:
                 norm("post_attention_layernorm", hidden_size),
             ),
             extra=connections,
+            streams=streams,
         )
 
     kinds = [(ratio, position < num_hashed) for position, ratio in enumerate(ratios)]
@@ -128,7 +129,17 @@ def _attention(fields: Fields, hidden_size: int, ratio: int) -> Attention:
         sinks=True,
         fp32_sinks=True,
         pooled=ratio,
+        tail_rotary=_turned(fields, head_dim),
+        output_groups=groups,
     )
+
+
+def _turned(fields: Fields, head_dim: int) -> int:
+    """Features of a head that positions turn: stated, or an eighth of them."""
+    share = fields.config.get("partial_rotary_factor")
+    if isinstance(share, float):
+        return int(share * head_dim)
+    return fields.optional_count("qk_rope_head_dim") or head_dim // 8
 
 
 def _compressor(fields: Fields, hidden_size: int, ratio: int) -> tuple[Weight, ...]:
