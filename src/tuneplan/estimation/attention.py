@@ -399,6 +399,8 @@ def _eager(walk: Walk, qkv: list[Tensor], mixer: Attention) -> Tensor:
     dtype = q.dtype
     if recipe.autocast and dtype is _FP32:
         dtype = recipe.compute_dtype
+    # Autocast casts the arguments of each product, values when the second one comes.
+    q, k = cast(walk, q, dtype, "queries"), cast(walk, k, dtype, "keys")
     keys = walk.length * (1.0 + 1.0 / mixer.pooled) if mixer.pooled else walk.length
     scores = walk.sequences * mixer.num_attention_heads * walk.length * keys
     sizes = (q.elements, k.elements, v.elements)
@@ -421,6 +423,7 @@ def _eager(walk: Walk, qkv: list[Tensor], mixer: Attention) -> Tensor:
         chance = narrow
         del narrow
     del masked
+    v = cast(walk, v, dtype, "values")
     # What the second product keeps is let go as soon as that one's backward is over.
     of_product = [chance.storage, v.storage]
     if tape.grad:
