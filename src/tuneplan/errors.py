@@ -130,7 +130,26 @@ class UnreadableFile(InputError):
 
 
 class NotSupported(InputError):
-    """A thing that has no formula yet: refused by name, never approximated in silence."""
+    """A thing that has no formula yet: refused by name, never approximated in silence.
+
+    Attributes:
+        mistake: The same with the key that asks for it, where that is known.
+    """
+
+    def __init__(self, text: Message, *, path: str | None = None, value: Any = None) -> None:
+        super().__init__(text)
+        self.mistake = Mistake(message=text, path=path, value=value)
+
+    @property
+    def mistakes(self) -> tuple[Mistake, ...]:
+        """One mistake."""
+        return (self.mistake,)
+
+    def at(self, mistake: Mistake) -> NotSupported:
+        """The same error with its place told."""
+        located = NotSupported(self.message)
+        located.mistake = mistake
+        return located
 
 
 class CannotExport(InvalidRequest):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tuneplan.contract.reading import load_job
-from tuneplan.errors import InvalidRequest
+from tuneplan.errors import InvalidRequest, NotSupported
 from tuneplan.planner.changing import with_settings
 from tuneplan.planner.check import JobCheck, check_configuration
 from tuneplan.planner.estimate import estimate_job
@@ -70,6 +70,15 @@ def test_a_mistake_that_the_catalogue_finds_stands_in_the_user_s_file_too(axolot
     (mistake,) = caught.value.mistakes
     assert (mistake.path, mistake.file, mistake.line) == ("base_model", str(axolotl), 1)
     assert mistake.near
+
+
+def test_what_has_no_formula_is_refused_at_the_user_s_own_line(axolotl: Path) -> None:
+    axolotl.write_text(AXOLOTL + "context_parallel_size: 2\n")
+    flags = {**ON_H100, "hardware.accelerators_per_node": 2}
+    with pytest.raises(NotSupported) as caught:
+        check_configuration(read_configuration(axolotl, overrides=flags), SOURCES)
+    (mistake,) = caught.value.mistakes
+    assert (mistake.path, mistake.line) == ("context_parallel_size", 19)
 
 
 def test_the_version_of_the_command_line_decides_the_defaults(axolotl: Path) -> None:

@@ -286,7 +286,8 @@ def _no_formula(names: list[str]) -> NotSupported:
             "adapters on routed experts ({names}) have no formula yet; "
             "all-linear adapts everything else",
             names=", ".join(names),
-        )
+        ),
+        path="adapter.target_modules",
     )
 
 

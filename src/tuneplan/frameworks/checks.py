@@ -46,7 +46,9 @@ def _check_words(context: Context, ledger: Ledger) -> None:
             message(
                 "fp8_not_supported",
                 "fp8 training is part of a later release; use precision bf16",
-            )
+            ),
+            path="training.precision" if training.precision == "fp8" else "training.dtype",
+            value="fp8",
         )
     for name, value, known in (
         ("dtype", training.dtype, DTYPES),

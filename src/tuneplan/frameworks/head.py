@@ -76,7 +76,9 @@ def _objective(context: Context, ledger: Ledger) -> Objective:
                 "objective {name!r} is part of a later release; supported now: {known}",
                 name=stated,
                 known=", ".join(names),
-            )
+            ),
+            path="objective",
+            value=stated,
         )
     ledger.mistake(
         message("unknown_objective", "{name!r} is not an objective", name=stated),
@@ -112,7 +114,9 @@ def _named_method(stated: str, ledger: Ledger) -> Method:
                 "method {name!r} has no formula yet; supported now: {known}",
                 name=stated,
                 known=", ".join(names),
-            )
+            ),
+            path="method",
+            value=stated,
         )
     ledger.mistake(
         message("unknown_method", "{name!r} is not a method", name=stated),

@@ -138,7 +138,9 @@ def canonical_optimizer(name: str, ledger: Ledger) -> str:
                 "optim {name!r} has no formula yet; nearest that has: {near}",
                 name=name,
                 near=", ".join(_near(key)),
-            )
+            ),
+            path="training.optim",
+            value=name,
         )
     ledger.mistake(
         message("unknown_optimizer", "{name!r} is not an optimizer we know", name=name),

@@ -102,7 +102,9 @@ def find_framework(name: str) -> Framework:
                 "framework {name!r} is part of a later release; supported now: {known}",
                 name=name,
                 known=", ".join(sorted(set(FRAMEWORKS) - _OF_PUBLISHED_RUNS)),
-            )
+            ),
+            path="framework",
+            value=name,
         )
     spellings = {alias: f.name for f in FRAMEWORKS.values() for alias in (f.name, *f.aliases)}
     close = difflib.get_close_matches(key, spellings, n=3, cutoff=0.5)

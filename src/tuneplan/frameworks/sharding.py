@@ -39,7 +39,9 @@ def refuse_other_degrees(context: Context) -> None:
                     "use data parallelism: ddp, zero1, zero2, zero3, fsdp, fsdp2",
                     name=name,
                     degree=degree,
-                )
+                ),
+                path=f"parallelism.{name}",
+                value=degree,
             )
 
 
@@ -78,7 +80,9 @@ def refuse_device_map(strategy: Strategy, context: Context) -> Strategy:
                 "device_map_not_supported",
                 "device_map over {n} cards has no formula yet; use ddp, zero3, fsdp or fsdp2",
                 n=context.world_size,
-            )
+            ),
+            path="parallelism.strategy",
+            value=strategy.value,
         )
     return strategy
 

@@ -13,7 +13,7 @@ from tuneplan.contract.documents import Document, Origin
 from tuneplan.contract.job import JobFile
 from tuneplan.contract.reading import load_document, load_imported
 from tuneplan.contract.spellings import IRRELEVANT, SPELLINGS
-from tuneplan.errors import InvalidRequest, Mistake, UnreadableFile
+from tuneplan.errors import InvalidRequest, Mistake, NotSupported, UnreadableFile
 from tuneplan.formats.foreign import ForeignDocument, Imported
 from tuneplan.formats.reading import companions_of, no_companions, read_foreign
 from tuneplan.formats.registry import FORMATS, format_named, recognised
@@ -105,11 +105,14 @@ def in_own_words(configuration: Configuration) -> Iterator[None]:
 
     Raises:
         InvalidRequest: The mistakes with their places.
+        NotSupported: What has no formula, with its place.
     """
     try:
         yield
     except InvalidRequest as error:
         raise InvalidRequest([_told(one, configuration) for one in error.mistakes]) from error
+    except NotSupported as error:
+        raise error.at(_told(error.mistake, configuration)) from error
 
 
 def _told(mistake: Mistake, configuration: Configuration) -> Mistake:

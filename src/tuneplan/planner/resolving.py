@@ -11,7 +11,7 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 
 from tuneplan.catalog.links import resolve_cluster
 from tuneplan.catalog.model_building import ResolvedModel
-from tuneplan.errors import InputError, InvalidRequest, Mistake, UnknownName
+from tuneplan.errors import InputError, InvalidRequest, Mistake, NotSupported, UnknownName
 from tuneplan.estimation.batches import BatchShape
 from tuneplan.estimation.run_time import Schedule
 from tuneplan.frameworks.resolve import ResolvedRecipe, resolve_recipe
@@ -96,6 +96,8 @@ def told_by_line(
             return use_case(job, *args, **kwargs)
         except InvalidRequest as error:
             raise InvalidRequest([_with_line(one, job) for one in error.mistakes]) from error
+        except NotSupported as error:
+            raise error.at(_with_line(error.mistake, job)) from error
 
     return call
 
