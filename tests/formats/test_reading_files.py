@@ -88,3 +88,29 @@ def test_files_that_are_pointed_to_are_found_from_the_file_or_from_a_folder_abov
     assert companion("examples/deep/zero.json").tree == {"a": 1}
     assert companion("nowhere.json") is None
     assert companion("\0") is None
+
+
+def test_a_launch_line_goes_before_the_configuration_that_it_names(tmp_path):
+    (tmp_path / "sft.yaml").write_text("lr: 1\nmodel: a/b\ntrain:\n  epochs: 3\n  batch: 2\n")
+    script = tmp_path / "run.sh"
+    script.write_text("trl sft --config sft.yaml \\\n  --lr 2 --train.batch 4\n")
+    document = read_foreign(script)
+    assert document.tree["lr"] == 2
+    assert document.tree["model"] == "a/b"
+    assert document.tree["train"] == {"epochs": 3, "batch": 4}
+    assert document.tree["shell"]["configuration"] == "sft.yaml"
+    assert "config" not in document.tree
+    found = {path: document.file_of(path) for path in ("lr", "model")}
+    places = {path: (file[-8:], document.line_of(path)) for path, file in found.items()}
+    assert places["lr"][1] == 2
+    assert places["lr"][0].endswith("run.sh")
+    assert places["model"] == ("sft.yaml", 2)
+    assert document.file_of("train.epochs").endswith("sft.yaml")
+    assert document.file_of("train.batch").endswith("run.sh")
+
+
+def test_a_configuration_that_is_not_there_is_told(tmp_path):
+    script = tmp_path / "run.sh"
+    script.write_text("llamafactory-cli train nowhere.yaml\n")
+    (notice,) = read_foreign(script).notices
+    assert notice.message.code == "file_not_here"

@@ -63,14 +63,14 @@ class Carrier:
             self.carry(path, (job_key, value), of=of)
             return
         document = of or self._documents[0]
-        line = _line(document, path)
+        line = document.line_of(path)
         text = message(
             "says_otherwise",
             "{key}: {value} in {file} (line {line}) contradicts {other}: {before} in {other_file} "
             "(line {other_line})",
             key=path,
             value=self.value(path, of=of),
-            file=document.file,
+            file=document.file_of(path),
             line=line if line is not None else "?",
             other=before.path,
             before=before.value,
@@ -112,6 +112,10 @@ class Carrier:
         """Whether the key is written, blank or not."""
         return _holds((of or self._documents[0]).tree, path)
 
+    def closed(self, path: str, *, of: ForeignDocument | None = None) -> bool:
+        """Whether a key, or a section around it, has its fate."""
+        return self._fate_of(of or self._documents[0], path) is not None
+
     def join(self, document: ForeignDocument) -> None:
         """Read a further file into the same job."""
         self._documents.append(document)
@@ -143,7 +147,7 @@ class Carrier:
 
     def notice(self, path: str, text: Message, *, of: ForeignDocument | None = None) -> None:
         """Tell the reader something about a key, with its line."""
-        line = _line(of or self._documents[0], path)
+        line = (of or self._documents[0]).line_of(path)
         self.notices.append(Notice(message=text, path=path, line=line))
 
     def finish(self, *, name: str, version: str | None, known: Sequence[str] = ()) -> Imported:
@@ -162,6 +166,11 @@ class Carrier:
             unique = {(m.file, m.path, m.message.code): m for m in (*mistakes, *self._mistakes)}
             raise InvalidRequest(sorted(unique.values(), key=lambda m: m.line or 0))
         keys: list[ForeignKey] = []
+        files = [
+            file
+            for document in self._documents
+            for file in (document.file, *document.elsewhere.values())
+        ]
         for document in self._documents:
             for path, value in leaves(document.tree):
                 found = self._fate_of(document, path)
@@ -169,7 +178,7 @@ class Carrier:
         return Imported(
             format=name,
             format_version=version,
-            files=tuple(document.file for document in self._documents),
+            files=tuple(dict.fromkeys(files)),
             job=self._job,
             keys=tuple({(key.file, key.path): key for key in keys}.values()),
             notices=(
@@ -212,8 +221,8 @@ class Carrier:
         return Mistake(
             message=text,
             path=path,
-            line=_line(document, path),
-            file=document.file,
+            line=document.line_of(path),
+            file=document.file_of(path),
             value=value if isinstance(value, str | int | float) else None,
             near=tuple(near),
             how_to_fix=how_to_fix,
@@ -263,8 +272,8 @@ class Carrier:
         return ForeignKey(
             path=path,
             value=value,
-            file=document.file,
-            line=_line(document, path),
+            file=document.file_of(path),
+            line=document.line_of(path),
             fate=fate,
             why=why,
             job_keys=job_keys,
@@ -288,11 +297,3 @@ def _holds(tree: Mapping[str, Any], path: str) -> bool:
             return False
         found = found[name]
     return True
-
-
-def _line(document: ForeignDocument, path: str) -> int | None:
-    while path:
-        if path in document.lines:
-            return document.lines[path]
-        path = path.rpartition(".")[0]
-    return None

@@ -36,6 +36,8 @@ class ForeignDocument:
         unknown: Key path to the text of a value that is only known when the job starts
             (``$MODEL``, ``${oc.env:HOME}``); the value in the tree is None.
         notices: What reading it has to tell (an option that stands twice).
+        elsewhere: Key path to the file that it stands in, where a launch line and the
+            configuration that it names are one document.
     """
 
     tree: Mapping[str, Any]
@@ -45,6 +47,23 @@ class ForeignDocument:
     mistakes: tuple[Mistake, ...] = ()
     unknown: Mapping[str, str] = field(default_factory=dict)
     notices: tuple[Notice, ...] = ()
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
+
+    def line_of(self, path: str) -> int | None:
+        """The line of a key path, or of the nearest section around it."""
+        while path:
+            if path in self.lines:
+                return self.lines[path]
+            path = path.rpartition(".")[0]
+        return None
+
+    def file_of(self, path: str) -> str:
+        """The file that a key path stands in."""
+        while path:
+            if path in self.elsewhere:
+                return self.elsewhere[path]
+            path = path.rpartition(".")[0]
+        return self.file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,6 +47,10 @@ class Keys:
         """Whether the key is written."""
         return self.carrier.holds(self.path(name), of=self.document)
 
+    def closed(self, name: str) -> bool:
+        """Whether the key has its fate."""
+        return self.carrier.closed(self.path(name), of=self.document)
+
     def first(self, *names: str) -> str | None:
         """The first of the names that says something."""
         return next((name for name in names if self.value(name) is not None), None)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +25,8 @@ _PROGRAMS: Final = {".py": "Python", ".ipynb": "a notebook", ".jl": "Julia", ".c
 _PLACEHOLDER: Final = re.compile(
     r"\$[A-Z_][A-Z0-9_]*|\{\{.*\}\}|<[^<>|]*\b(?:your|path|here|todo)\b[^<>]*>", re.IGNORECASE
 )
+_CONFIGURATIONS: Final = (".yaml", ".yml", ".json", ".toml")
+_CONFIGURATION_KEYS: Final = ("config", "config_file", "cfg", "config_path", "yaml")
 _PARENTS: Final = 4  # a repository's examples/train_lora/x.yaml names files from its root
 
 
@@ -47,7 +50,8 @@ def read_foreign(source: str | Path) -> ForeignDocument:
             ),
             path=name,
         )
-    return parse_foreign(decoded_file(name), name=name)
+    document = parse_foreign(decoded_file(name), name=name)
+    return with_configuration(document, companions_of(source))
 
 
 def parse_foreign(text: str, *, name: str) -> ForeignDocument:
@@ -123,6 +127,87 @@ def _without_comments(text: str) -> str:
     )
 
 
+# --- a launch line over the configuration that it names -------------------------------------------
+
+
+def with_configuration(document: ForeignDocument, companion: Companion) -> ForeignDocument:
+    """A launch line together with the configuration that its program is given.
+
+    What the line says goes before what the file says, as it does in every program that takes both.
+    Other documents, and lines without such a file, are returned as they are.
+    """
+    named = _named_configuration(document) if document.form == "shell" else None
+    if named is None:
+        return document
+    key, name = named
+    below = companion(name)
+    if below is None or below.form == "shell":
+        text = message("file_not_here", "{name} is not here", name=name)
+        notice = Notice(message=text, path=key, line=document.line_of(key))
+        return replace(document, notices=(*document.notices, notice))
+    lines = dict(below.lines)
+    elsewhere = dict.fromkeys(below.tree, below.file)
+    tree = _laid_over(below.tree, _without(document.tree, key), "", lines, elsewhere)
+    shell = {**dict(tree["shell"]), "configuration": name}
+    return ForeignDocument(
+        tree={**tree, "shell": shell},
+        lines={**lines, **document.lines, "shell.configuration": document.line_of(key) or 1},
+        file=document.file,
+        form="shell",
+        mistakes=(*document.mistakes, *below.mistakes),
+        unknown={**_still_unknown(below, document), **document.unknown},
+        notices=(*document.notices, *below.notices),
+        elsewhere=elsewhere,
+    )
+
+
+def _named_configuration(document: ForeignDocument) -> tuple[str, str] | None:
+    """The key that names a configuration on a launch line, and the name."""
+    for key in _CONFIGURATION_KEYS:
+        value = document.tree.get(key)
+        if isinstance(value, str) and value.lower().endswith(_CONFIGURATIONS):
+            return key, value
+    shell = document.tree.get("shell")
+    words = shell.get("words") if isinstance(shell, Mapping) else None
+    for word in words if isinstance(words, list) else ():
+        if isinstance(word, str) and word.lower().endswith(_CONFIGURATIONS):
+            return "shell.words", word
+    return None
+
+
+def _without(tree: Mapping[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in tree.items() if name != key}
+
+
+def _laid_over(
+    below: Mapping[str, Any],
+    above: Mapping[str, Any],
+    path: str,
+    lines: dict[str, int],
+    elsewhere: dict[str, str],
+) -> dict[str, Any]:
+    """One tree over another, key by key."""
+    tree = dict(below)
+    for name, value in above.items():
+        inner = f"{path}.{name}" if path else name
+        under = tree.get(name)
+        if isinstance(value, Mapping) and isinstance(under, Mapping):
+            file = elsewhere.pop(inner, None)
+            if file is not None:
+                elsewhere.update({f"{inner}.{key}": file for key in under})
+            tree[name] = _laid_over(under, value, inner, lines, elsewhere)
+        else:
+            tree[name] = value
+            lines.pop(inner, None)
+            elsewhere.pop(inner, None)
+    return tree
+
+
+def _still_unknown(below: ForeignDocument, above: ForeignDocument) -> dict[str, str]:
+    """Values of the file that only the start knows, and that the line does not say."""
+    return {path: text for path, text in below.unknown.items() if path not in above.lines}
+
+
 # --- files that a configuration points to ---------------------------------------------------------
 
 
@@ -135,7 +220,7 @@ def companions_of(source: str | Path) -> Companion:
 
     def companion(name: str) -> ForeignDocument | None:
         found = next(_existing(name, _folders(source)), None)
-        return read_foreign(found) if found is not None else None
+        return parse_foreign(decoded_file(str(found)), name=str(found)) if found else None
 
     return companion
 

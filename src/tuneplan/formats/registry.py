@@ -12,6 +12,7 @@ from tuneplan.language import message
 # Name to module; each is imported when it is needed.
 FORMATS: Final[dict[str, str]] = {
     "axolotl": "tuneplan.formats.axolotl",
+    "llamafactory": "tuneplan.formats.llamafactory",
     "deepspeed": "tuneplan.formats.deepspeed",
     "accelerate": "tuneplan.formats.accelerate",
 }

@@ -122,7 +122,7 @@ def carry_launch(carrier: Carrier, companion: Companion, *, spreads: bool = Fals
     if launcher == "python" and not spreads and carrier.said(_PER_NODE) is None:
         shell.carry("launcher", (_PER_NODE, 1))
     read = message("launch_read", "which command is read")
-    shell.irrelevant(("launcher", "program", "words", "also"), read)
+    shell.irrelevant(("launcher", "program", "words", "also", "configuration"), read)
     options.close(irrelevant=_MEETING, not_carried=_NO_KEYS)
     shell.under("environment").close(irrelevant=_ENVIRONMENT, not_carried=_MATTERS)
     unread = message("env_unread", "no training program that is known here reads it")

@@ -92,10 +92,13 @@ def carry_precision_flags(keys: Keys) -> None:
     """``bf16``, ``fp16``, ``tf32``: at most one half precision, under autocast."""
     bf16, fp16, tf32 = (keys.flag(name) for name in ("bf16", "fp16", "tf32"))
     half = "bf16" if bf16 else "fp16" if fp16 else None
-    if bf16 and fp16:
+    if keys.carrier.said(f"{_T}precision") is not None:
+        half = bf16 = None  # FP8 and pure half precision go before the flags
+    elif bf16 and fp16:
         text = message("bf16_and_fp16", "bf16 and fp16 are both true: the run has one precision")
         keys.wrong("fp16", text, how_to_fix=message("keep_one", "keep one of them"))
-    elif half is not None:
+        half = None
+    if half is not None:
         keys.carry(half, (f"{_T}precision", half))
     elif bf16 is False:
         keys.carry("bf16", (f"{_T}precision", "tf32" if tf32 else "none"))
@@ -107,6 +110,8 @@ def carry_precision_flags(keys: Keys) -> None:
 def _checkpointing(keys: Keys) -> None:
     key = f"{_T}gradient_checkpointing"
     for name in ("gradient_checkpointing", "activation_checkpointing"):
+        if keys.closed(name):  # a framework that goes its own way
+            continue
         value = keys.value(name)
         if isinstance(value, str) and value.strip().lower() == "unsloth":
             keys.carry(name, (key, "offload"))
