@@ -14,6 +14,7 @@ from tuneplan.planner.estimate import estimate_job
 from tuneplan.planner.importing import Configuration, read_configuration
 from tuneplan.planner.outcomes import outcome_of
 from tuneplan.planner.sources import Sources
+from tuneplan.planner.variants import Trying
 
 SOURCES = Sources(today=date(2026, 11, 30))
 CHATS = {"num_samples": 20_000, "mean_tokens": 600}
@@ -123,6 +124,17 @@ def test_where_it_does_not_fit_the_first_change_makes_it_fit() -> None:
     first = check.best_changes[0]
     assert first.outcome.fits
     assert first.difference.peak_bytes > 0
+
+
+def test_where_it_does_not_fit_the_smallest_cards_that_hold_it_are_tried() -> None:
+    job = load_job(JOBS[1])
+    tried = Trying(job, estimate_job(job, SOURCES), SOURCES).all()
+    cards = {one.change.name: one.outcome for one in tried if one.change.kind == "card"}
+    assert cards
+    assert all(outcome.fits and outcome.keeps(0.2) for outcome in cards.values())
+    fitting = load_job(JOBS[0])
+    tried = Trying(fitting, estimate_job(fitting, SOURCES), SOURCES).all()
+    assert "card" not in {one.change.kind for one in tried}
 
 
 def test_stated_steps_are_changed_so_that_the_same_samples_are_seen() -> None:

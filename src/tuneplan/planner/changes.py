@@ -55,12 +55,24 @@ class Change:
     @property
     def kind(self) -> str:
         """The same for changes of which only one can be made: micro-batches, numbers of cards."""
-        return "one_card" if self.name.startswith("cards_") else self.name.rstrip("0123456789")
+        if self.name.startswith("cards_"):
+            return "one_card"
+        return self.name.partition(" ")[0].rstrip("0123456789")
 
 
 def changes_of(resolved: Resolved) -> tuple[Change, ...]:
     """Every change that makes sense for a configuration, none of them estimated yet."""
     return tuple(change for kind in _KINDS for change in kind(resolved))
+
+
+def other_card(name: str) -> Change:
+    """The same job on another card."""
+    return Change(
+        name=f"card {name}",
+        message=message("change_card", "a larger card: {name}", name=name),
+        settings={"hardware.accelerator": name},
+        note=message("change_card_note", "other hardware"),
+    )
 
 
 def _packing(resolved: Resolved) -> Iterator[Change]:

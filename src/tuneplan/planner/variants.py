@@ -7,13 +7,15 @@ from dataclasses import dataclass
 
 from tuneplan.diagnosis.outcome import Outcome
 from tuneplan.errors import TuneplanError
-from tuneplan.planner.changes import Change, changes_of
+from tuneplan.estimation.uncertainty import Verdict
+from tuneplan.planner.changes import Change, changes_of, other_card
 from tuneplan.planner.changing import with_settings
-from tuneplan.planner.estimate import JobEstimate, estimate_job
+from tuneplan.planner.estimate import JobEstimate, estimate_job, fits_on_every_card
 from tuneplan.planner.outcomes import outcome_of
 from tuneplan.planner.sources import Sources
 from tuneplan.spec.stated import StatedJob
 
+_CARDS_TRIED = 3
 _SAME_WORK = 0.01  # steps of two configurations that see the same samples, as a share
 
 
@@ -36,7 +38,7 @@ class Trying:
     def __init__(self, job: StatedJob, estimate: JobEstimate, sources: Sources) -> None:
         self.job, self.sources = job, sources
         self.dataset = estimate.resolved.dataset
-        self._resolved = estimate.resolved
+        self._resolved, self._memory = estimate.resolved, estimate.memory
         self.now = outcome_of(self._estimate(job, replays=False))
 
     def all(self) -> tuple[TriedChange, ...]:
@@ -48,13 +50,27 @@ class Trying:
         return self._estimate(tried.job, replays=True)
 
     def _tried(self) -> Iterator[TriedChange]:
-        for change in changes_of(self._resolved):
+        for change in (*changes_of(self._resolved), *self._larger_cards()):
             try:
                 job = self._same_work(with_settings(self.job, change.settings))
                 outcome = outcome_of(self._estimate(job, replays=False))
             except TuneplanError:  # the framework or the chip refuses it
                 continue
             yield TriedChange(change=change, job=job, outcome=outcome)
+
+    def _larger_cards(self) -> Iterator[Change]:
+        """Where the job does not fit: the smallest cards on offer that hold it as it is."""
+        fit = self._memory.fit
+        if fit is None or fit.verdict is Verdict.FITS:
+            return
+        holding = [
+            name
+            for name, on in fits_on_every_card(self._resolved, self._memory, self.sources)
+            if on.verdict is Verdict.FITS
+            and on.headroom_bytes >= self.job.limits.headroom_fraction * on.capacity_bytes
+            and self.sources.offers.of(name)
+        ]
+        yield from (other_card(name) for name in holding[:_CARDS_TRIED])
 
     def _estimate(self, job: StatedJob, *, replays: bool) -> JobEstimate:
         return estimate_job(job, self.sources, dataset=self.dataset, replays=replays)
