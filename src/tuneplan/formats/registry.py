@@ -15,6 +15,8 @@ FORMATS: Final[dict[str, str]] = {
     "llamafactory": "tuneplan.formats.llamafactory",
     "deepspeed": "tuneplan.formats.deepspeed",
     "accelerate": "tuneplan.formats.accelerate",
+    "torchtune": "tuneplan.formats.torchtune",
+    "litgpt": "tuneplan.formats.litgpt",
 }
 _LEAST_SURE: Final = 0.2
 

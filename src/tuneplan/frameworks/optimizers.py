@@ -36,6 +36,7 @@ _LOOP = OptimizerImplementation.FOR_LOOP
 _KINDS: Final = {
     "adamw_torch": _Kind(_ADAMW, None),
     "adamw_torch_fused": _Kind(_ADAMW, _FUSED),
+    "adamw_torch_foreach": _Kind(_ADAMW, OptimizerImplementation.FOREACH),
     "adamw_hf": _Kind(_ADAMW, _LOOP),
     "adamw_apex_fused": _Kind(_ADAMW, _FUSED, fp32_states=True),
     "adamw_bnb_8bit": _Kind(_ADAMW_8BIT),
@@ -65,6 +66,7 @@ _ALIASES: Final = {
     "adam fp32 states": "adamw_torch",
     "adam bf16 states": "adamw_torch",
     "adamw_8bit": "adamw_bnb_8bit",
+    "ao_adamw_8bit": "adamw_torch_8bit",
     "adamw8bit": "adamw_bnb_8bit",
     "bitsandbytes adamw8bit": "adamw_bnb_8bit",
     "torchao adamw8bit": "adamw_torch_8bit",
@@ -118,6 +120,17 @@ _WITHOUT_FORMULA: Final = (
     "came_pytorch",
     "shampoo",
     "sophia",
+    "optimi_adamw",
+    "adopt_adamw",
+    "dion",
+    "sinkgd",
+    "flash_adamw",
+    "flash_adam",
+    "flash_sgd",
+    "flash_sgdw",
+    "flash_lion",
+    "q_galore_adamw8bit",
+    "cpuoffloadoptimizer",
 )
 
 
