@@ -155,7 +155,8 @@ def _method(carrier: Carrier) -> None:
     if pretrains:
         carrier.say("objective", "pretrain")
     quantize = typed.word(carrier, "quantize", tuple(_QUANTIZED))
-    adapts = any(key.startswith("lora_") for key in carrier.document.tree) or script.endswith("lora")
+    keys = carrier.document.tree
+    adapts = any(key.startswith("lora_") for key in keys) or script.endswith("lora")
     if quantize is not None:
         bits, kind, double = _QUANTIZED[quantize]
         says = [("method", "qlora"), ("quantization.bits", bits), ("quantization.type", kind)]
