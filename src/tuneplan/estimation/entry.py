@@ -1,10 +1,12 @@
 """From the embeddings to the first layer's input, where that is more than one table.
 
 Gemma 3n (and Gemma 4 with inputs per layer) look up a second table, project the embeddings onto
-one vector per layer, and open further residual streams. Everything else enters its layers with
-the embeddings themselves, which are the first layer's input.
+one vector per layer, and open further residual streams; DeepSeek V4 repeats them for each stream,
+BLOOM normalises them. Everything else enters its layers with the embeddings themselves, which are
+the first layer's input.
 Source: transformers 5.24 ``models/gemma3n/modeling_gemma3n.py`` (``Gemma3nTextModel.forward``,
-``project_per_layer_inputs``).
+``project_per_layer_inputs``), ``models/deepseek_v4`` (``DeepseekV4Model.forward``),
+``models/bloom`` (``BloomModel.forward``).
 """
 
 from __future__ import annotations
@@ -22,12 +24,13 @@ from tuneplan.estimation.pointwise import norm
 from tuneplan.estimation.roles import Place, role_of
 from tuneplan.estimation.shadow import Meter, Tape, Tensor
 from tuneplan.estimation.streams import (
+    alternates,
     embeddings_dtype,
     of_magnitude,
     square_root_of_mean,
     stack,
 )
-from tuneplan.spec.architecture import ModelArchitecture, Weight
+from tuneplan.spec.architecture import ModelArchitecture, Weight, WeightKind
 from tuneplan.spec.recipe import Checkpointing, DType, TrainingRecipe
 
 _PROJECTION = "per_layer_model_projection"
@@ -60,7 +63,23 @@ class EntryProfile:
 
 def has_entry(model: ModelArchitecture) -> bool:
     """Whether more than the embeddings stands before the layers."""
-    return model.streams > 1 or any(weight.leaf == _PROJECTION for weight in model.outer)
+    projects = any(weight.leaf == _PROJECTION for weight in model.outer)
+    return model.streams > 1 or projects or embedding_norm(model) is not None
+
+
+def embedding_norm(model: ModelArchitecture) -> Weight | None:
+    """The norm that the embeddings run through before the first layer (BLOOM)."""
+    return next((weight for weight in model.embeddings if weight.kind is WeightKind.NORM), None)
+
+
+def keeps_fp32_streams(model: ModelArchitecture) -> bool:
+    """Whether autocast makes the residual stream fp32 before the first layer.
+
+    It computes powers (AltUp's magnitudes) and LayerNorm in fp32, and sums stay as wide as their
+    widest part (``aten/src/ATen/autocast_mode.h``).
+    """
+    first = embedding_norm(model)
+    return alternates(model) or (first is not None and (first.layer_norm or first.bias))
 
 
 def entry_weights(model: ModelArchitecture) -> list[Weight]:
@@ -148,6 +167,12 @@ def _wants_gradient(model: ModelArchitecture, recipe: TrainingRecipe) -> bool:
 def _enter(walk: Walk, model: ModelArchitecture, found: list[Tensor]) -> tuple[Tensor, Tensor]:
     """The layers' own embeddings and the first layer's input; ``found``: what stays named."""
     named = {weight.leaf: weight for weight in model.outer}
+    first = embedding_norm(model)
+    if first is not None:
+        embedded = _looked_up(walk, model.embeddings[0], wanted=True, scaled=False)
+        found.append(embedded)
+        nothing = walk.tape.tensor(0.0, embedded.dtype, "nothing")
+        return nothing, norm(walk, embedded, first)
     if _PROJECTION not in named:
         return _repeated(walk, model, found)
     embedded = _looked_up(walk, model.embeddings[0], wanted=True)

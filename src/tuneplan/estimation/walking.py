@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tuneplan.estimation.entry import EntryProfile, entry_weights, profile_entry
+from tuneplan.estimation.entry import (
+    EntryProfile,
+    entry_weights,
+    keeps_fp32_streams,
+    profile_entry,
+)
 from tuneplan.estimation.layers import LayerProfile, profile_layer
 from tuneplan.estimation.losses import HeadProfile, profile_head
 from tuneplan.estimation.operations import Number, Operation
 from tuneplan.estimation.persistent import num_trained_layers
 from tuneplan.estimation.roles import Place, Role, as_trained, role_of, with_expert_targets
 from tuneplan.estimation.sharding import seen_by_layers
-from tuneplan.estimation.streams import alternates
 from tuneplan.spec.architecture import LayerGroup, ModelArchitecture
 from tuneplan.spec.parallelism import Parallelism
 from tuneplan.spec.recipe import Checkpointing, DType, Method, TrainingRecipe
@@ -67,7 +71,7 @@ def walk_model(
     """
     model = as_trained(model, recipe)
     seen = seen_by_layers(with_expert_targets(model, recipe), parallelism)
-    if recipe.autocast and alternates(model):
+    if recipe.autocast and keeps_fp32_streams(model):
         seen = replace(seen, hidden_dtype=DType.FLOAT32)
     accumulating = recipe.gradient_accumulation_steps > 1 and not recipe.optimizer.in_backward
     groups = []
