@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tuneplan.estimation.layers import alive_at_peak
-from tuneplan.estimation.linears import linear
+from tuneplan.estimation.linears import drop_out, linear
 from tuneplan.estimation.modules import Walk, add, scale, share
 from tuneplan.estimation.operations import Number, Operation, Stage
 from tuneplan.estimation.pointwise import norm
@@ -64,7 +64,17 @@ class EntryProfile:
 def has_entry(model: ModelArchitecture) -> bool:
     """Whether more than the embeddings stands before the layers."""
     projects = any(weight.leaf == _PROJECTION for weight in model.outer)
-    return model.streams > 1 or projects or embedding_norm(model) is not None
+    sums = model.embedding_dropout or bool(_positions(model))
+    return model.streams > 1 or projects or sums or embedding_norm(model) is not None
+
+
+def _positions(model: ModelArchitecture) -> list[Weight]:
+    """Tables of learned positions, whose rows are added to the embeddings."""
+    return [
+        table
+        for table in model.embeddings[1:]
+        if table.kind is WeightKind.EMBEDDING and table.in_features == model.hidden_size
+    ]
 
 
 def embedding_norm(model: ModelArchitecture) -> Weight | None:
@@ -167,12 +177,8 @@ def _wants_gradient(model: ModelArchitecture, recipe: TrainingRecipe) -> bool:
 def _enter(walk: Walk, model: ModelArchitecture, found: list[Tensor]) -> tuple[Tensor, Tensor]:
     """The layers' own embeddings and the first layer's input; ``found``: what stays named."""
     named = {weight.leaf: weight for weight in model.outer}
-    first = embedding_norm(model)
-    if first is not None:
-        embedded = _looked_up(walk, model.embeddings[0], wanted=True, scaled=False)
-        found.append(embedded)
-        nothing = walk.tape.tensor(0.0, embedded.dtype, "nothing")
-        return nothing, norm(walk, embedded, first)
+    if _PROJECTION not in named and model.streams == 1:
+        return _summed(walk, model, found)
     if _PROJECTION not in named:
         return _repeated(walk, model, found)
     embedded = _looked_up(walk, model.embeddings[0], wanted=True)
@@ -194,6 +200,23 @@ def _enter(walk: Walk, model: ModelArchitecture, found: list[Tensor]) -> tuple[T
     return own, stack(walk, found)
 
 
+def _summed(walk: Walk, model: ModelArchitecture, found: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """Embeddings plus learned positions, normalised or dropped out; no embeddings of layers."""
+    x = _looked_up(walk, model.embeddings[0], wanted=True, scaled=False)
+    found.append(x)
+    for table in _positions(model):
+        rows = _looked_up(walk, table, wanted=False, scaled=False, tokens=walk.length)
+        found.append(rows)
+        x = add(walk, x, rows, "embeddings with positions")
+        del rows
+    first = embedding_norm(model)
+    if first is not None:
+        x = norm(walk, x, first)
+    if model.embedding_dropout:
+        x = drop_out(walk, x, "embeddings")
+    return walk.tape.tensor(0.0, x.dtype, "nothing"), share(x)
+
+
 def _repeated(walk: Walk, model: ModelArchitecture, found: list[Tensor]) -> tuple[Tensor, Tensor]:
     """The embeddings in every stream (``DeepseekV4Model.forward``); no embeddings of layers."""
     tape = walk.tape
@@ -211,7 +234,14 @@ def _repeated(walk: Walk, model: ModelArchitecture, found: list[Tensor]) -> tupl
     return tape.tensor(0.0, dtype, "nothing"), tape.link(out, (embedded,), (), backward)
 
 
-def _looked_up(walk: Walk, table: Weight, *, wanted: bool, scaled: bool = True) -> Tensor:
+def _looked_up(
+    walk: Walk,
+    table: Weight,
+    *,
+    wanted: bool,
+    scaled: bool = True,
+    tokens: Number | None = None,
+) -> Tensor:
     """Rows of a table, scaled; ``wanted``: a gradient is asked for where checkpointing needs one.
 
     A trained table of its own leaves a dense gradient; the token embedding's is counted elsewhere
@@ -220,7 +250,8 @@ def _looked_up(walk: Walk, table: Weight, *, wanted: bool, scaled: bool = True) 
     tape, recipe = walk.tape, walk.recipe
     role = role_of(table, recipe, Place.OUTER)
     trained = role.trained or role.copied
-    dtype, elements = embeddings_dtype(recipe), walk.tokens * table.in_features
+    rows = walk.tokens if tokens is None else tokens
+    dtype, elements = embeddings_dtype(recipe), rows * table.in_features
     raw = tape.tensor(elements, dtype, f"{table.leaf}, not scaled")
     tape.elementwise("look up", 2 * raw.size)
     if trained:

@@ -195,10 +195,11 @@ def _every_expert(walk: Walk, x: Tensor, block: MixtureOfExperts) -> Tensor:
     stacked = with_updates(walk, _stacked(walk, block))
     cache: list[Tensor] = []
     scores = _route(walk, x, block, elements / walk.tokens)
-    hidden = _weighted(walk, repeated(walk, x, block.num_experts), scores)
+    # The block's forward names the weighted copies until it returns.
+    named = _weighted(walk, repeated(walk, x, block.num_experts), scores)
     del scores
-    operand = walk.recipe.compute_dtype if walk.recipe.autocast else hidden.dtype
-    hidden = cast(walk, hidden, operand, "experts' input")
+    operand = walk.recipe.compute_dtype if walk.recipe.autocast else named.dtype
+    hidden = cast(walk, named, operand, "experts' input")
     down = stacked.pop()
     hidden = _through_experts(walk, hidden, stacked, down, block, cache, rows)
     return summed(walk, hidden, feed_forward(walk, x, block.shared), elements)

@@ -348,6 +348,7 @@ class ModelArchitecture:
         stored_dtype: dtype of the published weights (Hugging Face ``torch_dtype``).
         embedding_scale, logit_scale: Whether embeddings (logits) are multiplied by a number outside
             their module (Gemma's embedding does it inside).
+        embedding_dropout: Whether embeddings are dropped out before the first layer (GPT-2).
         mask_buffer_bytes: Of a causal mask over all positions that the model holds (GPT-BigCode).
         hf_config: The configuration fields that build this model with ``transformers``.
         assumed_fields: Names of dimensions that were filled in, not stated (bare sizes).
@@ -368,6 +369,7 @@ class ModelArchitecture:
     embedding_scale: bool = False
     logit_softcap: bool = False
     logit_scale: bool = False
+    embedding_dropout: bool = False
     mask_buffer_bytes: int = 0
     hf_id: str | None = None
     hf_config: Mapping[str, Any] = field(default_factory=dict, hash=False, compare=False)

@@ -91,7 +91,7 @@ def _gpt2(
     )
     positions = fields.count("n_positions", "max_position_embeddings", default=1024)
     layer = replace(layer, dropout=fields.fraction("resid_pdrop", default=0.1) > 0)
-    return _decoder(
+    model = _decoder(
         fields,
         model_type=model_type,
         layer=layer,
@@ -102,6 +102,8 @@ def _gpt2(
         final_norm="transformer.ln_f",
         max_position_embeddings=positions,
     )
+    drops = fields.fraction("embd_pdrop", default=0.1) > 0
+    return replace(model, embedding_dropout=drops)
 
 
 def gpt_neox(fields: Fields) -> ModelArchitecture:
