@@ -39,6 +39,7 @@ COMMANDS: Final[dict[str, Entry]] = {
         "Somebody's own configuration: does it fit, how long, how much, what is wrong.",
     ),
     "import": Entry("tuneplan.cli.import_", "A job file from the configuration of a framework."),
+    "oom": Entry("tuneplan.cli.oom", "What ran out of memory, and the fixes, cheapest first."),
     "explain": Entry("tuneplan.cli.explain", "Where one figure of the estimate comes from."),
     "data": Entry("tuneplan.cli.data", "What a data set holds, in tokens."),
     "validate": Entry("tuneplan.cli.validate", "Predictions against measured runs."),

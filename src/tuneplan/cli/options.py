@@ -38,6 +38,11 @@ class JobRequest:
     overrides: Mapping[str, Any]
     settings: Sequence[str]
 
+    @property
+    def given(self) -> bool:
+        """Whether anything is said of a job."""
+        return bool(self.source or self.overrides or self.settings)
+
     def read(self) -> StatedJob:
         """Read the job, or refuse it with every mistake."""
         from tuneplan.contract.reading import load_job

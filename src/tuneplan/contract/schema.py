@@ -15,6 +15,7 @@ from tuneplan.contract.answers import (
     PlanAnswer,
 )
 from tuneplan.contract.checked import CheckAnswer, ImportAnswer
+from tuneplan.contract.diagnosed import OomAnswer
 from tuneplan.contract.job import JobFile, keys, sections
 from tuneplan.contract.measured import DataProfileAnswer, ValidateAnswer
 from tuneplan.contract.spellings import IRRELEVANT, SPELLINGS
@@ -30,6 +31,7 @@ _ANSWERS: Final[dict[str, type[BaseModel]]] = {
     "trace": TraceAnswer,
     "check": CheckAnswer,
     "import": ImportAnswer,
+    "oom": OomAnswer,
     "explain": ExplainAnswer,
     "catalog": CatalogAnswer,
     "data-profile": DataProfileAnswer,

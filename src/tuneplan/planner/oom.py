@@ -1,0 +1,287 @@
+"""Use-case: what ran out of memory, and the fixes in the order of what they cost on this job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from tuneplan.diagnosis.oom_cause import Cause, FoundCause, cause_of
+from tuneplan.diagnosis.oom_matches import Match, is_a_pool_block, matches
+from tuneplan.diagnosis.oom_stage import FoundStage, Stage, stage_of_log
+from tuneplan.diagnosis.oom_tensors import Batch, tensors_of
+from tuneplan.diagnosis.oom_text import Failure, Log, Source
+from tuneplan.estimation.persistent import persistent
+from tuneplan.language import message
+from tuneplan.planner.estimate import JobEstimate, estimate_job
+from tuneplan.planner.oom_cards import larger_card, more_cards
+from tuneplan.planner.oom_changes import Lever, levers
+from tuneplan.planner.oom_host import host_levers
+from tuneplan.planner.oom_ranking import Combination, Fix, combine, judge, judge_change, rank
+from tuneplan.planner.oom_situation import Situation, needs_of
+from tuneplan.planner.oom_staging import stage_by_estimate
+from tuneplan.planner.oom_without_job import general_fixes
+from tuneplan.planner.resolving import told_by_line
+from tuneplan.planner.sources import Sources
+from tuneplan.spec.answer import Assumption, Estimate, Notice
+from tuneplan.spec.stated import StatedJob
+from tuneplan.units import format_gib
+
+_SAME_CARD = 0.05  # how far a message's capacity may be from the catalogue's
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """What ran out, and what helps.
+
+    Attributes:
+        now: The estimate of the job; None without a job.
+        failure: What the log says; None without a log, or where it says nothing of memory.
+        capacity_bytes: Of the card, by the log, else by the catalogue.
+        needed_bytes: What the job needs on the card; None without a job.
+        card_too_small: Whether nothing lets the job fit on these cards; None where nothing tells.
+    """
+
+    now: JobEstimate | None
+    failure: Failure | None
+    num_failures: int
+    stage: FoundStage
+    cause: FoundCause
+    capacity_bytes: int | None
+    needed_bytes: Estimate | None
+    matches: tuple[Match, ...]
+    fixes: tuple[Fix, ...]
+    smallest_combination: Combination | None
+    card_too_small: bool | None
+    assumptions: tuple[Assumption, ...]
+    notices: tuple[Notice, ...]
+
+
+def diagnose_log(log: Log) -> Diagnosis:
+    """What a log alone tells: stage, cause, figures, and the fixes that may help, unmeasured."""
+    stage, failure = stage_of_log(log), log.failure
+    cause = cause_of(failure, None)
+    notices = [*_on_log(log), Notice(message=_NO_JOB)]
+    return Diagnosis(
+        now=None,
+        failure=failure,
+        num_failures=len(log.failures),
+        stage=stage,
+        cause=cause,
+        capacity_bytes=_capacity_of(failure),
+        needed_bytes=None,
+        matches=(),
+        fixes=general_fixes(stage.stage, cause.cause, failure) if failure else (),
+        smallest_combination=None,
+        card_too_small=None,
+        assumptions=(),
+        notices=tuple(notices),
+    )
+
+
+_NO_JOB = message(
+    "no_job",
+    "without the job nothing can be said of what each fix saves, of the tensor that was asked for, "
+    "and of what is enough: give its job file or configuration too",
+)
+
+
+@told_by_line
+def diagnose_job(job: StatedJob, sources: Sources, *, log: Log | None = None) -> Diagnosis:
+    """What ran out of memory in a job, with what its log says where there is one.
+
+    Raises:
+        InputError: Everything that ``estimate_job`` refuses.
+    """
+    read = log or Log(failures=(), frames=(), lines=())
+    failure = read.failure
+    now = estimate_job(job, sources, replays=True)
+    capacity = _capacity_of(failure) or _card_capacity(now)
+    stage = stage_of_log(read)
+    if stage.stage is Stage.UNKNOWN:
+        stage = stage_by_estimate(now, capacity, failure)
+    cause = cause_of(failure, needs_of(now, capacity, stage))
+    at = Situation(
+        job=job,
+        now=now,
+        sources=sources,
+        failure=failure,
+        stage=stage,
+        cause=cause,
+        capacity_bytes=capacity,
+    )
+    fixes, combination, too_small = _cures(at)
+    return Diagnosis(
+        now=now,
+        failure=failure,
+        num_failures=len(read.failures),
+        stage=stage,
+        cause=cause,
+        capacity_bytes=capacity,
+        needed_bytes=at.needed_bytes,
+        matches=_matches(at),
+        fixes=fixes,
+        smallest_combination=combination,
+        card_too_small=too_small,
+        assumptions=now.assumptions,
+        notices=(*(_on_log(read) if log is not None else ()), *_on_job(at), *now.notices),
+    )
+
+
+def _capacity_of(failure: Failure | None) -> int | None:
+    return failure.capacity.size_bytes if failure and failure.capacity else None
+
+
+def _card_capacity(now: JobEstimate) -> int | None:
+    card = now.resolved.accelerator
+    return card.capacity_bytes if card else None
+
+
+def _matches(at: Situation) -> tuple[Match, ...]:
+    if at.failure is None:
+        return ()
+    resolved = at.resolved
+    recipe = resolved.recipe
+    batch = Batch(
+        sequences=round(resolved.batch.sequences),
+        length=round(resolved.batch.worst_length),
+        limit_length=max(round(resolved.batch.limit_length), recipe.max_length),
+        eval_sequences=resolved.schedule.per_device_eval_batch_size * recipe.sequences_per_sample,
+    )
+    held = persistent(resolved.model, recipe)
+    tensors = tensors_of(resolved.model, recipe, resolved.parallelism, held, batch)
+    return matches(at.failure, tensors, at.stage.stage, at.stage.within)
+
+
+def _cures(at: Situation) -> tuple[tuple[Fix, ...], Combination | None, bool | None]:
+    if at.cause.cause is Cause.HOST:
+        return _of_host(at)
+    own = tuple(levers(at))
+    cards = tuple(lever for lever in (more_cards(at), larger_card(at)) if lever is not None)
+    fixes = judge(at, (*own, *cards))
+    if at.cause.cause is Cause.FRAGMENTATION:
+        return _of_fragmentation(at, own, fixes)
+    combination = combine(at, own, fixes)
+    too_small = None
+    if at.limit_bytes is not None:
+        too_small = combination is None and not at.fits_by_estimate
+    return _ranked(at, fixes, combination), combination, too_small
+
+
+def _of_host(at: Situation) -> tuple[tuple[Fix, ...], Combination | None, bool | None]:
+    """The card's fixes cannot help; what main memory needs is told apart."""
+    because = message("host_ran_out", "main memory ran out, not the card's")
+    on_card = [lever for lever in levers(at) if lever.name not in ("offload", "checkpoint_offload")]
+    hindered = [replace(lever, cannot=because) for lever in on_card]
+    fixes = (*judge(at, tuple(host_levers(at))), *judge(at, hindered))
+    known = [replace(fix, enough_alone=None) if not fix.cannot_help_because else fix
+             for fix in fixes]  # fmt: skip
+    return tuple(known), None, None
+
+
+def _of_fragmentation(
+    at: Situation, own: Sequence[Lever], fixes: Sequence[Fix]
+) -> tuple[tuple[Fix, ...], Combination | None, bool | None]:
+    """Without the pieces the job fits as it is, if its need is below the card's capacity."""
+    capacity = at.capacity_bytes
+    fits = capacity is not None and at.needed_bytes.likely <= capacity
+    fixes = tuple(
+        replace(fix, enough_alone=fits) if fix.change.code == "expandable_segments" else fix
+        for fix in fixes
+    )
+    segments = next(fix for fix in fixes if fix.change.code == "expandable_segments")
+    if fits and segments.cannot_help_because is None:
+        combination = Combination(changes=(segments.change,), needed_bytes=at.needed_bytes)
+        return rank(fixes, combination), combination, False
+    found = combine(at, own, fixes)
+    return _ranked(at, fixes, found), found, found is None
+
+
+def _ranked(
+    at: Situation, fixes: Sequence[Fix], combination: Combination | None
+) -> tuple[Fix, ...]:
+    """In order; what is in the combination at the level that it has there."""
+    chosen = {change.code: change for change in combination.changes} if combination else {}
+    shown = [
+        judge_change(at, chosen[fix.change.code])
+        if fix.change.code in chosen and chosen[fix.change.code] is not fix.change
+        else fix
+        for fix in fixes
+    ]
+    return rank(shown, combination)
+
+
+def _on_log(log: Log) -> Iterator[Notice]:
+    if not log.failures:
+        text = message(
+            "nothing_in_log",
+            "the log has no message about memory: nothing in it shows what ran out",
+        )
+        yield Notice(message=text)
+    failure = log.failure
+    if failure is None:
+        return
+    if len(log.failures) > 1:
+        text = message(
+            "several_failures",
+            "the log has {count} messages about memory; the one of line {line} is told of",
+            count=len(log.failures),
+            line=failure.line,
+        )
+        yield Notice(message=text)
+    if is_a_pool_block(failure):
+        text = message(
+            "pool_block",
+            "{size} is the block that PyTorch asks for to put several small tensors in: it tells "
+            "of none of them",
+            size=format_gib(failure.requested.size_bytes if failure.requested else 0),
+        )
+        yield Notice(message=text)
+    if failure.others_bytes:
+        text = message(
+            "others_on_card",
+            "other processes hold {size} of the same card",
+            size=format_gib(failure.others_bytes),
+        )
+        yield Notice(message=text)
+
+
+def _on_job(at: Situation) -> Iterator[Notice]:
+    card, capacity = at.resolved.accelerator, at.capacity_bytes
+    if (
+        card is not None
+        and capacity is not None
+        and (abs(capacity / card.capacity_bytes - 1) > _SAME_CARD)
+    ):
+        text = message(
+            "other_card",
+            "the log's card has {size}, {name} has {stated}: the log's is taken",
+            size=format_gib(capacity),
+            name=card.name,
+            stated=format_gib(card.capacity_bytes),
+        )
+        yield Notice(message=text, path="hardware.accelerator")
+    if at.failure is None and at.fits_by_estimate:
+        text = message(
+            "fits_by_estimate",
+            "by the estimate the job fits ({need} of {capacity}); the log of the run would show "
+            "what ran out (--log FILE)",
+            need=format_gib(at.needed_bytes.likely),
+            capacity=format_gib(capacity or 0),
+        )
+        yield Notice(message=text)
+    seen, estimated = at.seen_bytes, at.estimated_now
+    if (
+        seen is not None
+        and at.failure is not None
+        and at.failure.source is Source.ALLOCATOR
+        and (seen > estimated.high)
+    ):
+        text = message(
+            "more_than_estimated",
+            "the run asked for {seen}, the estimate says {likely} ({high} at most likely): "
+            "something in the job differs from what is stated here",
+            seen=format_gib(seen),
+            likely=format_gib(estimated.likely),
+            high=format_gib(estimated.high),
+        )
+        yield Notice(message=text)

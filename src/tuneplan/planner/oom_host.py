@@ -1,0 +1,122 @@
+"""Cures where main memory ran out: what the processes of one machine hold, and how to hold less."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tuneplan.diagnosis.oom_stage import Stage
+from tuneplan.estimation.persistent import persistent
+from tuneplan.language import message
+from tuneplan.planner.oom_changes import Change, Lever, Price
+from tuneplan.planner.oom_situation import Situation, evaluation_of
+from tuneplan.spec.parallelism import Offload
+from tuneplan.spec.stated import StatedJob
+from tuneplan.units import GIB
+
+
+def host_levers(at: Situation) -> Iterator[Lever]:
+    """What holds less main memory, by the stage; then machines with more of it."""
+    stage = at.stage.stage
+    if stage is Stage.EVALUATION:
+        yield _kept_on_host(at)
+    if stage is Stage.SAVE:
+        yield _sharded_checkpoints(at)
+    if stage in (Stage.LOAD, Stage.UNKNOWN):
+        yield _one_copy(at)
+    yield from _less_offload(at)
+    yield _more_memory(at)
+
+
+def _one(change: Change) -> Lever:
+    return Lever(name=change.code, levels=(change,))
+
+
+def _ranks(at: Situation) -> int:
+    return at.resolved.cluster.accelerators_per_node if at.resolved.cluster else 1
+
+
+def _whole_model(at: Situation) -> float:
+    recipe = at.resolved.recipe
+    dtype = recipe.trainable_dtype if not recipe.method.uses_adapter else recipe.frozen_dtype
+    return float(at.resolved.model.total_parameters * dtype.num_bytes)
+
+
+def _kept_on_host(at: Situation) -> Lever:
+    statistics = at.dataset.statistics
+    samples = statistics.num_eval_samples if statistics else 0
+    each = evaluation_of(at.resolved).kept_bytes_per_sample
+    text = message(
+        "change_kept_on_host",
+        "no logits kept over the evaluation (prediction_loss_only, or "
+        "preprocess_logits_for_metrics)",
+    )
+    saves = samples * each if samples else None
+    return _one(Change(code="kept_logits", text=text, price=Price.NOTHING, saves_bytes=saves))
+
+
+def _sharded_checkpoints(at: Situation) -> Lever:
+    """Gathering puts the whole model, and with FSDP the whole optimizer, on the first rank."""
+    held = persistent(at.resolved.model, at.resolved.recipe)
+    text = message(
+        "change_sharded_checkpoints",
+        "checkpoints in shards (FSDP SHARDED_STATE_DICT; DeepSpeed without "
+        "stage3_gather_16bit_weights_on_model_save), or save_only_model",
+    )
+    saves = _whole_model(at) + held.state_bytes + held.master_bytes
+    return _one(
+        Change(code="sharded_checkpoints", text=text, price=Price.NOTHING, saves_bytes=saves)
+    )
+
+
+def _one_copy(at: Situation) -> Lever:
+    """Each process reads the whole model into main memory."""
+    ranks = _ranks(at)
+    text = message(
+        "change_one_copy",
+        "one copy in main memory while loading, not one for each of the {ranks} process(es) "
+        "(zero3_init, fsdp_cpu_ram_efficient_loading, low_cpu_mem_usage)",
+        ranks=ranks,
+    )
+    saves = _whole_model(at) * (ranks - 1)
+    return _one(Change(code="one_copy", text=text, price=Price.NOTHING, saves_bytes=saves or None))
+
+
+def _less_offload(at: Situation) -> Iterator[Lever]:
+    now = at.resolved.parallelism.offload
+    if now is Offload.NONE:
+        return
+
+    def without(job: StatedJob) -> StatedJob:
+        parallelism = replace(job.recipe.parallelism, offload="none")
+        return replace(job, recipe=replace(job.recipe, parallelism=parallelism))
+
+    host = float(at.now.memory.host_bytes.likely) * _ranks(at)
+    kept = at.estimate(without(at.job)).memory.host_bytes.likely * _ranks(at)
+    yield _one(
+        Change(
+            code="less_offload",
+            text=message("change_less_offload", "nothing offloaded to main memory"),
+            price=Price.NOTHING,
+            settings={"parallelism.offload": "none"},
+            apply=without,
+            saves_bytes=max(host - kept, 0.0),
+        )
+    )
+
+
+def _more_memory(at: Situation) -> Lever:
+    high = at.now.memory.host_bytes.high * _ranks(at)
+    gib = round(high / GIB)
+    return _one(
+        Change(
+            code="more_host_memory",
+            text=message(
+                "change_host_memory",
+                "a machine with at least {size} GiB of main memory (or the job over more machines)",
+                size=gib,
+            ),
+            price=Price.MONEY,
+            settings={"hardware.host_memory": f"{gib} GiB"},
+        )
+    )

@@ -1,0 +1,296 @@
+"""Which changes help, what each saves and costs on this job, and which few of them are enough."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tuneplan.diagnosis.oom_stage import Stage
+from tuneplan.economics.money import convert
+from tuneplan.errors import InputError
+from tuneplan.language import Message, message
+from tuneplan.planner.estimate import JobEstimate
+from tuneplan.planner.oom_changes import Change, Lever, Price
+from tuneplan.planner.oom_situation import Situation, saving
+from tuneplan.spec.answer import Basis, Estimate
+from tuneplan.spec.offer import Money
+from tuneplan.spec.stated import StatedJob
+from tuneplan.units import MIB, format_gib
+
+_WORTH: Final = 0.005  # of the need: a change that saves less does not help
+_MOST_TOGETHER: Final = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fix:
+    """A change, judged on this job.
+
+    Attributes:
+        saves_bytes: Of the card's memory (of main memory where the host ran out); None = unknown.
+        time_fraction: How much longer the run (or a step) takes: 0.2 = a fifth; None = unknown.
+        money: How much more the run costs; None = unknown.
+        enough_alone: Whether the job then fits with the head-room; None where nothing tells.
+    """
+
+    change: Change
+    saves_bytes: Estimate | None = None
+    time_fraction: Estimate | None = None
+    money: Money | None = None
+    enough_alone: bool | None = None
+    cannot_help_because: Message | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Combination:
+    """Changes that together let the job fit.
+
+    Attributes:
+        needed_bytes: What the job needs with all of them.
+    """
+
+    changes: tuple[Change, ...]
+    needed_bytes: Estimate
+    time_fraction: Estimate | None = None
+    money: Money | None = None
+
+
+def judge(at: Situation, levers: Iterable[Lever]) -> tuple[Fix, ...]:
+    """One fix for each lever: its mildest level that is enough, else its strongest that helps."""
+    return tuple(_judge(at, lever) for lever in levers)
+
+
+def _judge(at: Situation, lever: Lever) -> Fix:
+    if lever.cannot is not None:
+        return Fix(change=lever.levels[-1], enough_alone=False, cannot_help_because=lever.cannot)
+    best: Fix | None = None
+    for change in lever.levels:
+        fix = judge_change(at, change)
+        if fix.enough_alone:
+            return fix
+        if best is None or best.cannot_help_because or _saved(fix) > _saved(best):
+            best = fix
+    assert best is not None  # noqa: S101 - a lever has a level
+    return best
+
+
+def _saved(fix: Fix) -> float:
+    return fix.saves_bytes.likely if fix.saves_bytes and not fix.cannot_help_because else 0.0
+
+
+def judge_change(at: Situation, change: Change) -> Fix:
+    """A change estimated in full."""
+    if change.apply is None:
+        return _by_its_own_sum(at, change)
+    try:
+        then = at.estimate(change.apply(at.job))
+    except InputError as error:
+        return Fix(change=change, enough_alone=False, cannot_help_because=_first_reason(error))
+    saves = saving(at.estimated_now, at.needed_of(then))
+    fix = Fix(
+        change=change,
+        saves_bytes=saves,
+        time_fraction=_longer(at.now, then),
+        money=_dearer(at, then),
+        enough_alone=_is_enough(at, at.less(at.needed_of(then)), then),
+    )
+    if saves.likely <= max(_WORTH * at.needed_bytes.likely, MIB) and not fix.enough_alone:
+        return replace(fix, enough_alone=False, cannot_help_because=_too_little(at, saves))
+    return fix
+
+
+def _first_reason(error: InputError) -> Message:
+    return error.mistakes[0].message
+
+
+def _too_little(at: Situation, saves: Estimate) -> Message:
+    if saves.likely < 0:
+        return message("needs_more", "it would need {size} more", size=format_gib(-saves.likely))
+    phase = at.now.memory.phase.value
+    if at.stage.stage is Stage.EVALUATION:
+        phase = "evaluation"
+    return message(
+        "saves_nothing",
+        "it saves {size} where the most is held ({phase})",
+        size=format_gib(saves.likely),
+        phase=phase.replace("_", " "),
+    )
+
+
+def _by_its_own_sum(at: Situation, change: Change) -> Fix:
+    """What no job key says: the change brings its own sum, or none."""
+    size = change.saves_bytes
+    if not size:
+        return Fix(change=change, enough_alone=None)
+    saves = Estimate(low=size, likely=size, high=size, basis=Basis.ANALYTIC)
+    limit = at.limit_bytes
+    alone = at.needed_bytes.likely - size <= limit if limit is not None else None
+    nothing = Estimate(low=0.0, likely=0.0, high=0.0, basis=Basis.ASSUMED)
+    return Fix(change=change, saves_bytes=saves, time_fraction=nothing, enough_alone=alone)
+
+
+def _is_enough(at: Situation, after: Estimate, then: JobEstimate) -> bool | None:
+    """Whether the changed job keeps the head-room of the card that it then runs on."""
+    now, card = at.resolved.accelerator, then.resolved.accelerator
+    capacity = at.capacity_bytes
+    if card is not None and (now is None or card.name != now.name):
+        capacity = card.capacity_bytes
+    if capacity is None:
+        return None
+    return after.likely <= capacity * (1 - at.job.limits.headroom_fraction)
+
+
+def _longer(now: JobEstimate, then: JobEstimate) -> Estimate | None:
+    before, after = _seconds(now), _seconds(then)
+    if before is None or after is None:
+        return None
+    ratios = [
+        later / sooner - 1
+        for later, sooner in (
+            (after.low, before.low),
+            (after.likely, before.likely),
+            (after.high, before.high),
+        )
+    ]
+    return Estimate(low=min(ratios), likely=ratios[1], high=max(ratios), basis=Basis.ANALYTIC)
+
+
+def _seconds(estimate: JobEstimate) -> Estimate | None:
+    """The whole run where the data is known, else one optimizer step."""
+    if estimate.total_s is not None:
+        return estimate.total_s
+    return estimate.time.step.step_s if estimate.time else None
+
+
+def _dearer(at: Situation, then: JobEstimate) -> Money | None:
+    if at.now.cost is None or then.cost is None:
+        return None
+    before = at.now.cost.total.likely
+    after = convert(then.cost.total.likely, before.currency, at.sources.offers.rates)
+    return Money(amount=after.amount - before.amount, currency=before.currency) if after else None
+
+
+def combine(at: Situation, levers: Sequence[Lever], fixes: Sequence[Fix]) -> Combination | None:
+    """The smallest set of cheap changes with which the job fits; None where none is enough.
+
+    Changes that ask for less come first: a set within a lower ``Price`` is taken before a smaller
+    one that needs a higher price. In one price the fewest changes win, then the least time.
+    Other hardware is left out: this says what the cards at hand can do.
+    """
+    if at.limit_bytes is None or at.fits_by_estimate:
+        return None
+    helping = {fix.change.code for fix in fixes if fix.cannot_help_because is None and _moves(fix)}
+    usable = [lever for lever in levers if lever.name in helping]
+    for price in sorted({lever.levels[0].price for lever in usable} - {Price.MONEY}):
+        allowed = [lever for lever in usable if lever.levels[0].price <= price]
+        found = _smallest(at, allowed)
+        if found is not None:
+            return found
+    return None
+
+
+def _moves(fix: Fix) -> bool:
+    return fix.change.apply is not None or bool(fix.change.saves_bytes)
+
+
+def _smallest(at: Situation, levers: Sequence[Lever]) -> Combination | None:
+    strongest = tuple(lever.levels[-1] for lever in levers)
+    most = min(_MOST_TOGETHER, len(levers))
+    for size in range(1, most + 1):
+        fitting = [
+            chosen
+            for chosen in itertools.combinations(strongest, size)
+            if _together(at, chosen) is not None
+        ]
+        if fitting:
+            milder = [_relaxed(at, chosen, levers) for chosen in fitting]
+            return min((_in_full(at, chosen) for chosen in milder), key=_cost_of)
+    return None
+
+
+def _together(at: Situation, changes: Sequence[Change]) -> Estimate | None:
+    """What the job needs with all of them, if that keeps the head-room."""
+    job, own = applied(at.job, changes)
+    try:
+        after = at.after(job)
+    except InputError:
+        return None
+    limit = at.limit_bytes
+    assert limit is not None  # noqa: S101 - the caller knows
+    left = Estimate(
+        low=max(after.low - own, 0.0),
+        likely=max(after.likely - own, 0.0),
+        high=max(after.high - own, 0.0),
+        basis=after.basis,
+    )
+    return left if left.likely <= limit else None
+
+
+def applied(job: StatedJob, changes: Sequence[Change]) -> tuple[StatedJob, float]:
+    """The job with all changes, and what those save that no job key says."""
+    own = 0.0
+    for change in changes:
+        if change.apply is not None:
+            job = change.apply(job)
+        else:
+            own += change.saves_bytes or 0.0
+    return job, own
+
+
+def _relaxed(
+    at: Situation, chosen: Sequence[Change], levers: Sequence[Lever]
+) -> tuple[Change, ...]:
+    """Each change at its mildest level with which the set is still enough, dearest first."""
+    by_name = {lever.name: lever for lever in levers}
+    milder = list(chosen)
+    for place in sorted(range(len(milder)), key=lambda at_place: -milder[at_place].price):
+        for level in by_name[milder[place].code].levels:
+            tried = [*milder[:place], level, *milder[place + 1 :]]
+            if _together(at, tried) is not None:
+                milder = tried
+                break
+    return tuple(milder)
+
+
+def _in_full(at: Situation, chosen: tuple[Change, ...]) -> Combination:
+    needed = _together(at, chosen)
+    assert needed is not None  # noqa: S101 - it was enough before
+    job, _ = applied(at.job, chosen)
+    then = at.estimate(job)
+    return Combination(
+        changes=chosen,
+        needed_bytes=needed,
+        time_fraction=_longer(at.now, then),
+        money=_dearer(at, then),
+    )
+
+
+def _cost_of(combination: Combination) -> tuple[float, float, float]:
+    longer = combination.time_fraction
+    return (
+        max(change.price for change in combination.changes),
+        longer.likely if longer else 0.0,
+        combination.needed_bytes.likely,
+    )
+
+
+def rank(fixes: Sequence[Fix], combination: Combination | None) -> tuple[Fix, ...]:
+    """The smallest combination first, then what is enough alone, then what helps, by its price.
+
+    Within the combination the change that saves most leads; what cannot help comes last.
+    """
+    chosen = {change.code for change in combination.changes} if combination else set()
+    return tuple(sorted(fixes, key=lambda fix: _order(fix, chosen)))
+
+
+def _order(fix: Fix, chosen: set[str]) -> tuple[int, int, float, float]:
+    saved = fix.saves_bytes.likely if fix.saves_bytes else 0.0
+    longer = fix.time_fraction.likely if fix.time_fraction else 0.0
+    if fix.cannot_help_because is not None:
+        return (4, 0, 0.0, 0.0)
+    if fix.change.code in chosen:
+        return (0, 0, -saved, longer)
+    if fix.enough_alone:
+        return (1, fix.change.price, longer, -saved)
+    return (2, fix.change.price, -saved, longer)

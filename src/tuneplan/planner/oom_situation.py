@@ -1,0 +1,212 @@
+"""What is known of a job that ran out of memory: the estimate, the log's figures, the limit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from tuneplan.diagnosis.oom_cause import FoundCause, JobNeeds
+from tuneplan.diagnosis.oom_evaluation import EvaluationMemory, evaluation_memory
+from tuneplan.diagnosis.oom_stage import FoundStage, Stage
+from tuneplan.diagnosis.oom_text import Failure, Source
+from tuneplan.estimation.persistent import persistent
+from tuneplan.estimation.uncertainty import FRAGMENTATION
+from tuneplan.planner.dataset import Dataset
+from tuneplan.planner.estimate import JobEstimate, estimate_job, memory_by_formula, resolve_job
+from tuneplan.planner.evaluating import DEFAULT_CONTEXT_BYTES
+from tuneplan.planner.resolving import Resolved
+from tuneplan.planner.sources import Sources
+from tuneplan.spec.answer import Basis, Estimate
+from tuneplan.spec.stated import StatedJob
+
+
+@dataclass(frozen=True)
+class Situation:
+    """A job that ran out of memory.
+
+    Attributes:
+        now: The estimate of the job as it is.
+        capacity_bytes: Of the card: as the log says, else as the catalogue does; None = unknown.
+    """
+
+    job: StatedJob
+    now: JobEstimate
+    sources: Sources
+    failure: Failure | None
+    stage: FoundStage
+    cause: FoundCause
+    capacity_bytes: int | None
+
+    @property
+    def resolved(self) -> Resolved:
+        """The job without blanks."""
+        return self.now.resolved
+
+    @property
+    def dataset(self) -> Dataset:
+        """The data, read once."""
+        return self.now.resolved.dataset
+
+    @property
+    def limit_bytes(self) -> float | None:
+        """What the job may need so that the head-room stays free."""
+        if self.capacity_bytes is None:
+            return None
+        return self.capacity_bytes * (1 - self.job.limits.headroom_fraction)
+
+    @cached_property
+    def needed_bytes(self) -> Estimate:
+        """What the job needs on the card, never less than what it was seen to ask for."""
+        estimated = needed(self.now.resolved, self.now.memory.ranges.needed_bytes, self.stage)
+        seen = self.seen_bytes
+        if seen is None or seen <= estimated.likely:
+            return estimated
+        return Estimate(
+            low=max(estimated.low, seen),
+            likely=seen,
+            high=max(estimated.high, seen),
+            basis=Basis.MEASURED,
+        )
+
+    @property
+    def seen_bytes(self) -> float | None:
+        """The least that the job needs on the card, as its failure shows."""
+        failure = self.failure
+        if failure is None or failure.source in (Source.HOST, Source.PAGED):
+            return None
+        if failure.allocated is None or failure.requested is None:
+            return float(self.capacity_bytes) if self.capacity_bytes else None
+        outside = _context(self.resolved)
+        if failure.process_bytes is not None and failure.reserved is not None:
+            outside = max(failure.process_bytes - failure.reserved.size_bytes, 0)
+        return float(failure.allocated.size_bytes + failure.requested.size_bytes + outside)
+
+    @property
+    def fits_by_estimate(self) -> bool:
+        """Whether the estimate alone sees no shortage."""
+        limit = self.limit_bytes
+        return limit is not None and self.needed_bytes.likely <= limit
+
+    def after(self, job: StatedJob) -> Estimate:
+        """What a changed job needs: what is needed now less what the estimates differ by.
+
+        Raises:
+            InputError: The changed job cannot be.
+        """
+        resolved = resolve_job(job, self.sources, dataset=self.dataset)
+        then = needed(resolved, memory_by_formula(resolved).ranges.needed_bytes, self.stage)
+        return self.less(then)
+
+    def less(self, then: Estimate) -> Estimate:
+        """The same for an estimate of the changed job that is made already."""
+        saved = saving(self.estimated_now, then)
+        have = self.needed_bytes
+        after = sorted(
+            max(value, 0.0)
+            for value in (
+                have.low - saved.low,
+                have.likely - saved.likely,
+                have.high - saved.high,
+            )
+        )
+        return Estimate(low=after[0], likely=after[1], high=after[2], basis=Basis.ANALYTIC)
+
+    @cached_property
+    def estimated_now(self) -> Estimate:
+        """What the formulas say that the job needs, whatever was seen."""
+        ranges = memory_by_formula(self.resolved).ranges
+        return needed(self.resolved, ranges.needed_bytes, self.stage)
+
+    def estimate(self, job: StatedJob) -> JobEstimate:
+        """The changed job in full.
+
+        Raises:
+            InputError: The changed job cannot be.
+        """
+        return estimate_job(job, self.sources, dataset=self.dataset)
+
+    def needed_of(self, estimate: JobEstimate) -> Estimate:
+        """What a changed job needs, from its estimate in full."""
+        ranges = memory_by_formula(estimate.resolved).ranges
+        return needed(estimate.resolved, ranges.needed_bytes, self.stage)
+
+
+def saving(before: Estimate, after: Estimate) -> Estimate:
+    """The difference of two estimates of nearly the same job: they are off by the same share."""
+    differences = sorted(
+        (before.low - after.low, before.likely - after.likely, before.high - after.high)
+    )
+    likely = before.likely - after.likely
+    return Estimate(
+        low=min(differences[0], likely),
+        likely=likely,
+        high=max(differences[2], likely),
+        basis=Basis.ANALYTIC,
+    )
+
+
+def needed(resolved: Resolved, training: Estimate, stage: FoundStage) -> Estimate:
+    """Training or evaluation, whichever needs more; in an evaluation that failed, evaluation."""
+    if not evaluates(resolved) and stage.stage is not Stage.EVALUATION:
+        return training
+    peak = evaluation_of(resolved).peak_bytes
+    context = _context(resolved)
+    spread = training.low / training.likely, training.high / training.likely
+    likely = peak * (1 + FRAGMENTATION.likely) + context
+    evaluation = Estimate(
+        low=likely * spread[0], likely=likely, high=likely * spread[1], basis=Basis.ANALYTIC
+    )
+    if stage.stage is Stage.EVALUATION:
+        return evaluation
+    return evaluation if evaluation.likely > training.likely else training
+
+
+def evaluates(resolved: Resolved) -> bool:
+    """Whether the job evaluates on held-out samples."""
+    training, statistics = resolved.job.recipe.training, resolved.dataset.statistics
+    if training.eval_strategy == "no":
+        return False
+    stated = training.eval_strategy or training.eval_steps or training.per_device_eval_batch_size
+    return bool(stated) or bool(statistics and statistics.num_eval_samples)
+
+
+def evaluation_of(resolved: Resolved) -> EvaluationMemory:
+    """Memory of the largest evaluation batch."""
+    accelerator = resolved.accelerator
+    return evaluation_memory(
+        resolved.model,
+        resolved.recipe,
+        resolved.parallelism,
+        sequences=float(
+            resolved.schedule.per_device_eval_batch_size * resolved.recipe.sequences_per_sample
+        ),
+        length=resolved.batch.worst_length,
+        compute_capability=accelerator.compute_capability if accelerator else None,
+    )
+
+
+def _context(resolved: Resolved) -> float:
+    accelerator = resolved.accelerator
+    return float(accelerator.context_bytes) if accelerator else DEFAULT_CONTEXT_BYTES
+
+
+def needs_of(now: JobEstimate, capacity_bytes: int | None, stage: FoundStage) -> JobNeeds:
+    """The figures that tell a cause where no message does."""
+    resolved = now.resolved
+    cluster = resolved.cluster
+    ranks = cluster.accelerators_per_node if cluster else 1
+    total = needed(resolved, now.memory.ranges.needed_bytes, stage)
+    return JobNeeds(
+        needed_bytes=total.likely,
+        needed_low_bytes=total.low,
+        capacity_bytes=capacity_bytes,
+        host_low_bytes=now.memory.host_bytes.low * ranks,
+        host_capacity_bytes=cluster.host_memory_bytes if cluster else None,
+        paged_bytes=persistent(resolved.model, resolved.recipe).paged_state_bytes,
+    )
+
+
+def with_training(job: StatedJob, **changes: object) -> StatedJob:
+    """The job with other training keys."""
+    changed = replace(job.recipe.training, **changes)  # type: ignore[arg-type]
+    return replace(job, recipe=replace(job.recipe, training=changed))

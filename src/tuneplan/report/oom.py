@@ -1,0 +1,218 @@
+"""The answer of ``oom`` as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tuneplan.contract.diagnosed import OomAnswer, OomCosts, OomFix
+from tuneplan.contract.parts import Range
+from tuneplan.language import say
+from tuneplan.report.labels import method_label
+from tuneplan.report.ledger import ledger
+from tuneplan.report.page import Page
+from tuneplan.report.tables import (
+    UNKNOWN,
+    Column,
+    bytes_range_text,
+    facts,
+    heading,
+    paragraph,
+    points,
+    render,
+    stacked,
+    table,
+    value_text,
+)
+from tuneplan.units import format_gib
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+def oom_text(answer: OomAnswer, page: Page, *, full: bool = False) -> str:
+    """What ran out, which tensor it was, the fixes in order, the ledger.
+
+    ``full`` shows what cannot help and every assumption.
+    """
+    return render(list(_blocks(answer, page, full=full)), page)
+
+
+def _blocks(answer: OomAnswer, page: Page, *, full: bool) -> Iterator[RenderableType]:
+    yield heading(_title(answer))
+    yield paragraph(_verdict(answer), style="red" if answer.card_too_small else "")
+    yield facts(list(_figures(answer)))
+    evidence = [*answer.stage.evidence, *answer.cause_evidence]
+    if evidence:
+        yield heading(say("What shows it"))
+        yield points(evidence)
+    if answer.matches:
+        yield _matches(answer)
+    helping = [fix for fix in answer.fixes if fix.cannot_help_because is None]
+    if helping:
+        yield _fixes(helping)
+        yield from _settings(helping)
+    hindered = [fix for fix in answer.fixes if fix.cannot_help_because is not None]
+    if hindered:
+        yield heading(say("What cannot help"))
+        yield points([f"{fix.change}: {fix.cannot_help_because}" for fix in hindered])
+    yield from ledger(answer.assumptions, answer.warnings, page, full=full)
+
+
+def _title(answer: OomAnswer) -> str:
+    if answer.job is None:
+        return say("Out of memory, by the log alone")
+    parts = [value_text(answer.job.get("model"))]
+    method = answer.job.get("method")
+    if isinstance(method, str):
+        parts.append(method_label(method))
+    return say("Out of memory: {job}", job=", ".join(parts))
+
+
+def cause_label(cause: str | None) -> str:
+    """A cause in words."""
+    return {
+        "shortage": say("the card has too little memory for this job"),
+        "fragmentation": say("the card's memory is in pieces that are too small"),
+        "host": say("main memory ran out, not the card's"),
+        "paged_spill": say("paged optimizer states do not fit beside the rest"),
+    }.get(cause or "", say("nothing shows what ran out"))
+
+
+def stage_label(stage: str) -> str:
+    """A stage in words."""
+    return {
+        "load": say("while the model was loaded"),
+        "first_forward": say("in the first forward pass"),
+        "first_backward": say("in the first backward pass"),
+        "optimizer_step": say("in the first optimizer step"),
+        "later": say("after some steps had gone well"),
+        "eval": say("in an evaluation"),
+        "save": say("while a checkpoint was saved"),
+    }.get(stage, say("at a moment that nothing shows"))
+
+
+def _verdict(answer: OomAnswer) -> str:
+    lines = [
+        say(
+            "{cause}, {stage}.",
+            cause=cause_label(answer.cause),
+            stage=stage_label(answer.stage.name),
+        ).capitalize()
+    ]
+    if answer.card_too_small:
+        lines.append(
+            say(
+                "THE CARD IS TOO SMALL: no change of the job on the cards at hand leaves the "
+                "head-room."
+            )
+        )
+    elif answer.smallest_combination:
+        lines.append(
+            say(
+                "It fits with: {changes}.",
+                changes="; ".join(one.change for one in answer.smallest_combination),
+            )
+        )
+        lines.append(_with_combination(answer))
+    return "\n".join(lines)
+
+
+def _with_combination(answer: OomAnswer) -> str:
+    needs, costs = answer.combination_needs_bytes, answer.combination_costs
+    text = say("Then it needs {need}", need=bytes_range_text(needs))
+    if answer.capacity_bytes:
+        text += say(" of {capacity}", capacity=format_gib(answer.capacity_bytes))
+    cost = _cost_text(costs) if costs else ""
+    return f"{text}; {cost}." if cost else f"{text}."
+
+
+def _cost_text(costs: OomCosts) -> str:
+    parts = [_time_text(costs.time_fraction)] if costs.time_fraction else []
+    if costs.money is not None:
+        sign = "" if costs.money.amount.startswith("-") else "+"
+        parts.append(f"{sign}{costs.money.amount} {costs.money.currency}")
+    return ", ".join(parts)
+
+
+def _time_text(fraction: Range) -> str:
+    return say("{share:+.0%} time", share=fraction.likely)
+
+
+def _figures(answer: OomAnswer) -> Iterator[tuple[str, str]]:
+    if answer.message is not None:
+        yield say("Line {line}", line=answer.message.line), answer.message.text
+    sizes = (
+        (say("Asked for"), answer.requested_bytes),
+        (say("Capacity of the card"), answer.capacity_bytes),
+        (say("Allocated by then"), answer.allocated_bytes),
+        (say("Reserved by then"), answer.reserved_bytes),
+        (say("Free by then"), answer.free_bytes),
+        (say("Held by other processes"), answer.other_processes_bytes),
+    )
+    for name, size in sizes:
+        if size is not None:
+            yield name, format_gib(size) if size >= 2**28 else f"{size / 2**20:.4g} MiB"
+    if answer.needed_bytes is not None:
+        yield say("The job needs"), bytes_range_text(answer.needed_bytes)
+    yield (
+        say("How sure of the stage"),
+        {
+            "high": say("high: the log shows it"),
+            "medium": say("medium: the log makes it likely"),
+            "low": say("low: only the estimate says so"),
+        }.get(answer.stage.confidence, say("nothing shows it")),
+    )
+
+
+def _matches(answer: OomAnswer) -> RenderableType:
+    return table(
+        (
+            Column(name=say("What has the size that was asked for")),
+            Column(name=say("How it is made"), keep=True),
+            Column(name=say("Off by"), right=True, keep=True),
+        ),
+        [
+            (
+                match.tensor if match.fits_stage else say("{name} (not there)", name=match.tensor),
+                match.formula,
+                say("nothing") if not match.error_fraction else f"{match.error_fraction:.2%}",
+            )
+            for match in answer.matches
+        ],
+    )
+
+
+def _fixes(fixes: list[OomFix]) -> RenderableType:
+    return table(
+        (
+            Column(name="#", right=True, keep=True),
+            Column(name=say("Fix, cheapest first")),
+            Column(name=say("Saves"), right=True, keep=True),
+            Column(name=say("Costs"), right=True, keep=True),
+            Column(name=say("Enough"), keep=True),
+        ),
+        [
+            (
+                str(fix.rank),
+                fix.change,
+                stacked(bytes_range_text(fix.saves_bytes)),
+                _cost_text(fix.costs).replace(", ", "\n") or UNKNOWN,
+                {True: say("yes"), False: say("no")}.get(fix.enough_alone, UNKNOWN)
+                if fix.enough_alone is not None
+                else UNKNOWN,
+            )
+            for fix in fixes
+        ],
+    )
+
+
+def _settings(fixes: list[OomFix]) -> Iterator[RenderableType]:
+    """What to write for each fix that a job key says."""
+    rows = [
+        (f"{fix.rank}", ", ".join(f"{key}: {value_text(v)}" for key, v in fix.settings.items()))
+        for fix in fixes
+        if fix.settings
+    ]
+    if rows:
+        yield facts(rows, title=say("What to write in the job file"))
