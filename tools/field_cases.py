@@ -5,7 +5,8 @@ fix against what the report's diagnosis blames or advises, and every miss. The f
 this repository. A line is an object with ``id, date, model, method, config{}, gpu, num_gpus,
 outcome{oom, stage, tried_gib | tried_mib, capacity_gib, ...}, diagnosis``.
 
-What goes in: a job made of model, method, config and gpu; and a log made of the figures that the
+What goes in: a job made of model, method, config and gpu (one sequence of 1,024 tokens where the
+report says neither length nor batch); and a log made of the figures that the
 report quotes (the allocator's message, the steps done, "killed" where main memory ran out). The
 stage and the diagnosis are only compared with, never read for the answer.
 """
@@ -25,12 +26,12 @@ from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
-from tuneplan.catalog.models import load_models  # noqa: E402 - the source tree comes first
-from tuneplan.contract.reading import load_job  # noqa: E402
-from tuneplan.diagnosis.oom_text import read_log  # noqa: E402
-from tuneplan.errors import InputError  # noqa: E402
-from tuneplan.planner.oom import Diagnosis, diagnose_job, diagnose_log  # noqa: E402
-from tuneplan.planner.sources import Sources  # noqa: E402
+from tuneplan.catalog.models import load_models
+from tuneplan.contract.reading import load_job
+from tuneplan.diagnosis.oom_text import read_log
+from tuneplan.errors import InputError
+from tuneplan.planner.oom import Diagnosis, diagnose_job, diagnose_log
+from tuneplan.planner.sources import Sources
 
 Case = Mapping[str, Any]
 _LENGTHS: Final = (
@@ -102,13 +103,20 @@ def leading(value: Any) -> int | None:
     return int(match[1]) if match else None
 
 
+# What a report that says neither is taken to have: a default of the model's whole context, or of
+# eight rows, would be another job than the one that was run.
+_SILENT: Final = {"max_length": 1024, "per_device_train_batch_size": 1}
+
+
 def job_of(case: Case, model: str, sources: Sources) -> dict[str, Any]:
     """The report's fields as a job file; what it leaves open stays blank."""
     config, method = case["config"], method_of(case)
-    job: dict[str, Any] = {"model": model, "date": case["date"][:7], **method}
+    job: dict[str, Any] = {"model": model, **method}
+    if re.match(r"\d{4}-\d\d", case["date"]):
+        job["date"] = case["date"][:7]
     said = str(config.get("framework", "")).casefold()
     job["framework"] = next(name for words, name in _FRAMEWORKS if words in said)
-    job["training"] = dict(_training(config))
+    job["training"] = _SILENT | dict(_training(config))
     count = case["num_gpus"]
     card = card_of(case["gpu"], count, sources)
     job["hardware"] = {"accelerator": card} if card else {}
@@ -133,43 +141,42 @@ def _cards(count: int) -> dict[str, int]:
     return {"num_nodes": count // 8, "accelerators_per_node": 8}
 
 
+_BASES: Final = (
+    (r"gptq", {"method": "gptq-lora"}),
+    (r"qlora|4.?bit|int4|nf4", {"method": "qlora"}),
+    (r"int8 base|8bit", {"method": "qlora", "quantization": {"bits": 8}}),
+    (r"", {"method": "lora"}),
+)
+_OBJECTIVES: Final = (
+    (r"\bdpo\b", "dpo"), (r"\bgrpo\b", "grpo"), (r"reward", "rm"), (r"\bcpo\b", "simpo"),
+)  # fmt: skip
+_TARGETS: Final = (
+    (r"\bq,v\b", ["q_proj", "v_proj"]),
+    (r"q,k,v,o", ["q_proj", "k_proj", "v_proj", "o_proj"]),
+    (r"c_attn", ["c_attn"]),
+    (r"query_key_value", ["query_key_value"]),
+    (r"\ball\b|all-linear", "all-linear"),
+)
+
+
 def method_of(case: Case) -> dict[str, Any]:
     """Method, objective, quantisation and adapter, from the report's words."""
-    words = f"{case['method']} {case['model']} {case['config'].get('quant', '')}".casefold()
+    config = case["config"]
+    words = f"{case['method']} {case['model']} {config.get('quant', '')}".casefold()
     found: dict[str, Any] = {}
-    for objective in ("dpo", "grpo", "orpo"):
-        if re.search(rf"\b{objective}\b", words):
+    for pattern, objective in _OBJECTIVES:
+        if re.search(pattern, words):
             found["objective"] = objective
-    if "reward" in words:
-        found["objective"] = "rm"
-    if "cpo" in words:
-        found["objective"] = "simpo"
-    adapter = re.search(r"\bq?lora\b", words)
-    if not adapter:
+    if not re.search(r"\bq?lora\b", words):
         return {**found, "method": "full"}
-    if "gptq" in words:
-        found["method"] = "gptq-lora"
-    elif re.search(r"qlora|4.?bit|int4|nf4", words):
-        found["method"] = "qlora"
-    elif re.search(r"int8 base|8bit", words):
-        found |= {"method": "qlora", "quantization": {"bits": 8}}
-    else:
-        found["method"] = "lora"
+    found |= next(base for pattern, base in _BASES if re.search(pattern, words))
     rank = re.search(r"\br ?(\d+)|lora (\d+)", words)
     section: dict[str, Any] = {"r": int(rank[1] or rank[2])} if rank else {}
-    if re.search(r"\bq,v\b", words):
-        section["target_modules"] = ["q_proj", "v_proj"]
-    elif "q,k,v,o" in words:
-        section["target_modules"] = ["q_proj", "k_proj", "v_proj", "o_proj"]
-    elif "c_attn" in words:
-        section["target_modules"] = ["c_attn"]
-    elif "query_key_value" in words:
-        section["target_modules"] = ["query_key_value"]
-    elif re.search(r"\ball\b|all-linear", f"{words} {case['config'].get('lora_target', '')}"):
-        section["target_modules"] = "all-linear"
-    if section:
-        found["adapter"] = section
-    return found
+    for pattern, targets in _TARGETS:
+        if re.search(pattern, f"{words} {config.get('lora_target', '')}"):
+            section["target_modules"] = targets
+            break
+    return {**found, "adapter": section} if section else found
 
 
 def _training(config: Case) -> Iterator[tuple[str, Any]]:
@@ -290,8 +297,8 @@ def _size(outcome: Case, name: str) -> str | None:
 # Words of a diagnosis, and the fixes that would act on what it blames, or that it advises.
 _BLAMES: Final = (
     (r"offload", ("offload",)),
-    (r"ZeRO-3 ran|does not split|keeps the whole|replicates|own .*copy|not sharded|Adam states|"
-     r"optimizer states|\bstates\b|fp32 copies|fp32 states|Adam moments",
+    (r"ZeRO-3 ran|not split|keeps the whole|replicates|own .*copy|not sharded", ("sharding",)),
+    (r"\bstates\b|fp32 copies|Adam moments",
      ("sharding", "offload", "optimizer_8bit", "adapter", "more_cards", "larger_card")),
     (r"FSDP worked|at least four|32 cards|80 GB cards|GB cards cannot|16 H100|never fits",
      ("sharding", "more_cards", "larger_card", "adapter")),
@@ -331,7 +338,7 @@ def expected_fixes(case: Case) -> set[str]:
     """Fixes that act on what the diagnosis blames or that it advises; empty where it names none."""
     found: set[str] = set()
     for words, codes in _BLAMES:
-        if re.search(words, case["diagnosis"]):
+        if re.search(words, case["diagnosis"], flags=re.IGNORECASE):
             found |= set(codes)
     return found
 
@@ -440,7 +447,9 @@ def _tables(results: list[Result]) -> None:
     for r in results:
         wrong = _wrong(r, staged, named)
         if wrong:
-            print(f"  {r.case['id']:18} {'; '.join(wrong)}" + (f"  [{r.refused}]" * bool(r.refused)))
+            print(
+                f"  {r.case['id']:18} {'; '.join(wrong)}" + (f"  [{r.refused}]" * bool(r.refused))
+            )
 
 
 def _nearest(allowed: set[str], answer: str) -> str:

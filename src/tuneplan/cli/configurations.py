@@ -59,11 +59,16 @@ def flags_of(options: Mapping[str, Any]) -> dict[str, Any]:
     if options["data"]:
         flags["data.path"] = plain(options["data"])
     if options["gpu"] is not None:
-        flags |= _gpu(options["gpu"].strip())
+        flags |= gpu_keys(options["gpu"].strip())
     return flags
 
 
-def _gpu(text: str) -> dict[str, Any]:
+def gpu_keys(text: str) -> dict[str, Any]:
+    """Keys of ``NAME``, ``NAME:COUNT`` or ``NAME:COUNTxNODES``.
+
+    Raises:
+        BadParameter: It is none of these.
+    """
     match = _GPU.fullmatch(text)
     counts = [match["count"], match["nodes"]] if match else []
     if match is None or ":" in match["name"] or any(one and int(one) == 0 for one in counts):

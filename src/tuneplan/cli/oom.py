@@ -3,29 +3,41 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
 from tuneplan.cli.answering import all_option, show, today
 from tuneplan.cli.commands import SpokenCommand
+from tuneplan.cli.configurations import gpu_keys
 from tuneplan.cli.options import JobRequest, answer_options, job_options, refuse_blank
 from tuneplan.language import say
+
+if TYPE_CHECKING:
+    from tuneplan.planner.importing import Configuration
 
 
 @click.command("oom", cls=SpokenCommand)
 @job_options
 @click.option("--log", metavar="FILE", help="Log of the run that failed; - is standard input.")
+@click.option(
+    "--gpu",
+    metavar="NAME[:COUNT]",
+    help="Accelerator and how many a machine has: H100:8; H100:8x2 is two machines of 8.",
+)
 @all_option
 @answer_options
-def command(job: JobRequest, *, log: str | None, full: bool, as_json: bool) -> None:
+def command(
+    job: JobRequest, *, log: str | None, gpu: str | None, full: bool, as_json: bool
+) -> None:
     """What ran out of memory, and the fixes in the order of what they cost on this job.
 
-    JOB is as for `tuneplan estimate`. With --log FILE the message of the run that failed tells the
-    stage, the tensor that was asked for, and whether memory was short or in pieces. Without a job
-    the log alone is read.
+    JOB is a job file, the configuration of a framework or a launch script. With --log FILE the
+    message of the run that failed tells the stage, the tensor that was asked for, and whether
+    memory was short or in pieces. Without a job the log alone is read.
     """
     from tuneplan.diagnosis.oom_text import read_log
-    from tuneplan.planner.oom import diagnose_job, diagnose_log
+    from tuneplan.planner.oom import diagnose, diagnose_log
     from tuneplan.planner.oom_log import read_log_file
     from tuneplan.planner.sources import sources_for
     from tuneplan.report.oom import oom_text
@@ -36,12 +48,27 @@ def command(job: JobRequest, *, log: str | None, full: bool, as_json: bool) -> N
         raise click.UsageError(say("only one of the job and the log can be standard input"))
     day = today()
     read = read_log(*read_log_file(log)) if log is not None else None
-    if job.given:
-        stated = job.read()
-        diagnosis = diagnose_job(stated, sources_for(stated, today=day), log=read)
+    if job.given or gpu is not None:
+        configuration = _configuration(job, gpu)
+        sources = sources_for(configuration.job, today=day)
+        diagnosis = diagnose(configuration, sources, log=read)
     elif read is not None:
         diagnosis = diagnose_log(read)
     else:
         raise click.UsageError(say("give a job, a log (--log FILE), or both"))
     answer = oom_answer(diagnosis, as_of=day.isoformat())
     show(answer, partial(oom_text, full=full), as_json=as_json)
+
+
+def _configuration(job: JobRequest, gpu: str | None) -> Configuration:
+    """The job file or foreign configuration with the flags laid over it, or the flags alone."""
+    from tuneplan.contract.reading import load_job
+    from tuneplan.planner.importing import Configuration, read_configuration
+
+    refuse_blank("--gpu", gpu)
+    flags = {**job.overrides, **(gpu_keys(gpu.strip()) if gpu else {})}
+    if job.source is None:
+        stated = load_job(None, overrides=flags, set_=job.settings)
+        return Configuration(job=stated, imported=None, files=())
+    framework = flags.pop("framework", None)
+    return read_configuration(job.source, framework=framework, overrides=flags, set_=job.settings)

@@ -104,12 +104,13 @@ def _logits(
     if recipe.objective is Objective.RM:
         return
     vocabulary = model.head_weight.out_features
-    for rows, stages, kind in (
-        (batch.sequences, _FORWARD, "logits"),
-        (batch.eval_sequences, (Stage.EVALUATION,), "eval_logits"),
-    ):
-        for length in _lengths(batch) if rows else ():
-            for dtype, width in _widths(recipe):
+    training = tuple(dict.fromkeys((batch.sequences, 1)))  # a batch, or a sequence on its own
+    for dtype, width in _widths(recipe):
+        for rows, stages, kind in (
+            *((rows, _FORWARD, "logits") for rows in training),
+            (batch.eval_sequences, (Stage.EVALUATION,), "eval_logits"),
+        ):
+            for length in _lengths(batch) if rows else ():
                 # A causal loss compares each position with the next: one position less.
                 for positions in (length, length - 1):
                     yield KnownTensor(

@@ -69,7 +69,7 @@ def resolve_dtypes(
     upcast = _fsdp_upcast(settings, stack, ledger)
 
     frozen = DType.FLOAT32 if upcast is FsdpUpcast.ALL else load
-    trainable = _trainable(settings, stack, load, ledger)
+    trainable = engine_half or _trainable(settings, stack, load, ledger)
     adapter = engine_half or stack.adapter_dtype.value
     if upcast is not FsdpUpcast.NONE:
         trainable, adapter = DType.FLOAT32, DType.FLOAT32

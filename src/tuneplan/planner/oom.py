@@ -11,14 +11,16 @@ from tuneplan.diagnosis.oom_stage import FoundStage, Stage, stage_of_log
 from tuneplan.diagnosis.oom_tensors import Batch, tensors_of
 from tuneplan.diagnosis.oom_text import Failure, Log, Source
 from tuneplan.estimation.persistent import persistent
+from tuneplan.formats.foreign import Fate
 from tuneplan.language import message
 from tuneplan.planner.estimate import JobEstimate, estimate_job
+from tuneplan.planner.importing import Configuration, in_own_words
 from tuneplan.planner.oom_cards import larger_card, more_cards
 from tuneplan.planner.oom_changes import Lever, levers
 from tuneplan.planner.oom_host import host_levers
 from tuneplan.planner.oom_ranking import Combination, Fix, combine, judge, judge_change, rank
 from tuneplan.planner.oom_situation import Situation, needs_of
-from tuneplan.planner.oom_staging import stage_by_estimate
+from tuneplan.planner.oom_staging import stage_by_estimate, stage_by_tensor
 from tuneplan.planner.oom_without_job import general_fixes
 from tuneplan.planner.resolving import told_by_line
 from tuneplan.planner.sources import Sources
@@ -26,6 +28,7 @@ from tuneplan.spec.answer import Assumption, Estimate, Notice
 from tuneplan.spec.stated import StatedJob
 from tuneplan.units import format_gib
 
+_NAMED = 6  # keys that are named in the warning
 _SAME_CARD = 0.05  # how far a message's capacity may be from the catalogue's
 
 
@@ -85,6 +88,33 @@ _NO_JOB = message(
 )
 
 
+def diagnose(
+    configuration: Configuration, sources: Sources, *, log: Log | None = None
+) -> Diagnosis:
+    """``diagnose_job`` of a configuration, with what of it could not be carried over.
+
+    Raises:
+        InputError: As ``diagnose_job``, at the keys and lines of the user's own files.
+    """
+    with in_own_words(configuration):
+        found = diagnose_job(configuration.job, sources, log=log)
+    return replace(found, notices=(*_left_out(configuration), *found.notices))
+
+
+def _left_out(configuration: Configuration) -> Iterator[Notice]:
+    imported = configuration.imported
+    keys = imported.with_fate(Fate.NOT_CARRIED, Fate.NOT_UNDERSTOOD) if imported else ()
+    if keys:
+        text = message(
+            "keys_left_out",
+            "of the configuration {count} key(s) are not in this diagnosis ({names}): `tuneplan "
+            "check` says why",
+            count=len(keys),
+            names=", ".join([key.path for key in keys[:_NAMED]] + ["..."] * (len(keys) > _NAMED)),
+        )
+        yield Notice(message=text)
+
+
 @told_by_line
 def diagnose_job(job: StatedJob, sources: Sources, *, log: Log | None = None) -> Diagnosis:
     """What ran out of memory in a job, with what its log says where there is one.
@@ -98,7 +128,9 @@ def diagnose_job(job: StatedJob, sources: Sources, *, log: Log | None = None) ->
     capacity = _capacity_of(failure) or _card_capacity(now)
     stage = stage_of_log(read)
     if stage.stage is Stage.UNKNOWN:
-        stage = stage_by_estimate(now, capacity, failure)
+        stage = stage_by_tensor(now, failure, _matches(now, failure, stage)) or stage_by_estimate(
+            now, capacity, failure
+        )
     cause = cause_of(failure, needs_of(now, capacity, stage))
     at = Situation(
         job=job,
@@ -118,7 +150,7 @@ def diagnose_job(job: StatedJob, sources: Sources, *, log: Log | None = None) ->
         cause=cause,
         capacity_bytes=capacity,
         needed_bytes=at.needed_bytes,
-        matches=_matches(at),
+        matches=_matches(now, failure, stage),
         fixes=fixes,
         smallest_combination=combination,
         card_too_small=too_small,
@@ -136,10 +168,10 @@ def _card_capacity(now: JobEstimate) -> int | None:
     return card.capacity_bytes if card else None
 
 
-def _matches(at: Situation) -> tuple[Match, ...]:
-    if at.failure is None:
+def _matches(now: JobEstimate, failure: Failure | None, stage: FoundStage) -> tuple[Match, ...]:
+    if failure is None:
         return ()
-    resolved = at.resolved
+    resolved = now.resolved
     recipe = resolved.recipe
     batch = Batch(
         sequences=round(resolved.batch.sequences),
@@ -149,7 +181,7 @@ def _matches(at: Situation) -> tuple[Match, ...]:
     )
     held = persistent(resolved.model, recipe)
     tensors = tensors_of(resolved.model, recipe, resolved.parallelism, held, batch)
-    return matches(at.failure, tensors, at.stage.stage, at.stage.within)
+    return matches(failure, tensors, stage.stage, stage.within)
 
 
 def _cures(at: Situation) -> tuple[tuple[Fix, ...], Combination | None, bool | None]:
@@ -162,7 +194,7 @@ def _cures(at: Situation) -> tuple[tuple[Fix, ...], Combination | None, bool | N
         return _of_fragmentation(at, own, fixes)
     combination = combine(at, own, fixes)
     too_small = None
-    if at.limit_bytes is not None:
+    if at.limit_bytes is not None and at.is_known:
         too_small = combination is None and not at.fits_by_estimate
     return _ranked(at, fixes, combination), combination, too_small
 
@@ -270,11 +302,20 @@ def _on_job(at: Situation) -> Iterator[Notice]:
         )
         yield Notice(message=text)
     seen, estimated = at.seen_bytes, at.estimated_now
-    if (
+    if at.failure is not None and not at.is_known:
+        text = message(
+            "fits_but_failed",
+            "by the estimate the job fits ({need} of {capacity}), yet it ran out: something in it "
+            "differs from what is stated here, so what is enough is not known",
+            need=format_gib(estimated.likely),
+            capacity=format_gib(capacity or 0),
+        )
+        yield Notice(message=text)
+    elif (
         seen is not None
         and at.failure is not None
         and at.failure.source is Source.ALLOCATOR
-        and (seen > estimated.high)
+        and seen > estimated.high
     ):
         text = message(
             "more_than_estimated",

@@ -12,6 +12,7 @@ from tuneplan.planner.oom_changes import Change, Lever, Price, sharding_of
 from tuneplan.planner.oom_situation import Situation
 from tuneplan.spec.hardware import Accelerator
 from tuneplan.spec.stated import StatedJob
+from tuneplan.units import format_gib
 
 _TIMES: Final = (2, 4, 8)
 _TRIED: Final = 6  # larger cards whose cost is compared
@@ -122,7 +123,12 @@ def _card_change(accelerator: Accelerator) -> Change:
 
     return Change(
         code="larger_card",
-        text=message("change_card", "{name} in place of this card", name=accelerator.name),
+        text=message(
+            "change_card",
+            "{name} ({size}) in place of this card",
+            name=accelerator.name,
+            size=format_gib(accelerator.capacity_bytes),
+        ),
         price=Price.MONEY,
         settings={"hardware.accelerator": accelerator.name},
         apply=apply,

@@ -125,7 +125,9 @@ def _by_its_own_sum(at: Situation, change: Change) -> Fix:
         return Fix(change=change, enough_alone=None)
     saves = Estimate(low=size, likely=size, high=size, basis=Basis.ANALYTIC)
     limit = at.limit_bytes
-    alone = at.needed_bytes.likely - size <= limit if limit is not None else None
+    alone = None
+    if limit is not None and at.is_known:
+        alone = at.needed_bytes.likely - size <= limit
     nothing = Estimate(low=0.0, likely=0.0, high=0.0, basis=Basis.ASSUMED)
     return Fix(change=change, saves_bytes=saves, time_fraction=nothing, enough_alone=alone)
 
@@ -136,7 +138,7 @@ def _is_enough(at: Situation, after: Estimate, then: JobEstimate) -> bool | None
     capacity = at.capacity_bytes
     if card is not None and (now is None or card.name != now.name):
         capacity = card.capacity_bytes
-    if capacity is None:
+    if capacity is None or not at.is_known:
         return None
     return after.likely <= capacity * (1 - at.job.limits.headroom_fraction)
 
@@ -178,7 +180,7 @@ def combine(at: Situation, levers: Sequence[Lever], fixes: Sequence[Fix]) -> Com
     one that needs a higher price. In one price the fewest changes win, then the least time.
     Other hardware is left out: this says what the cards at hand can do.
     """
-    if at.limit_bytes is None or at.fits_by_estimate:
+    if at.limit_bytes is None or at.fits_by_estimate or not at.is_known:
         return None
     helping = {fix.change.code for fix in fixes if fix.cannot_help_because is None and _moves(fix)}
     usable = [lever for lever in levers if lever.name in helping]

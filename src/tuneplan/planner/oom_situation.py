@@ -9,7 +9,7 @@ from tuneplan.diagnosis.oom_cause import FoundCause, JobNeeds
 from tuneplan.diagnosis.oom_evaluation import EvaluationMemory, evaluation_memory
 from tuneplan.diagnosis.oom_stage import FoundStage, Stage
 from tuneplan.diagnosis.oom_text import Failure, Source
-from tuneplan.estimation.persistent import persistent
+from tuneplan.estimation.persistent import persistent, shards_of
 from tuneplan.estimation.uncertainty import FRAGMENTATION
 from tuneplan.planner.dataset import Dataset
 from tuneplan.planner.estimate import JobEstimate, estimate_job, memory_by_formula, resolve_job
@@ -80,6 +80,19 @@ class Situation:
         if failure.process_bytes is not None and failure.reserved is not None:
             outside = max(failure.process_bytes - failure.reserved.size_bytes, 0)
         return float(failure.allocated.size_bytes + failure.requested.size_bytes + outside)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is known how much is missing: by the log's figures, or by the estimate.
+
+        Where the estimate says that the job fits and the log has no figures, it is not.
+        """
+        failure, limit = self.failure, self.limit_bytes
+        if failure is None:
+            return True
+        if failure.allocated is not None and failure.requested is not None:
+            return True
+        return limit is not None and self.estimated_now.likely > limit
 
     @property
     def fits_by_estimate(self) -> bool:
@@ -195,6 +208,7 @@ def needs_of(now: JobEstimate, capacity_bytes: int | None, stage: FoundStage) ->
     resolved = now.resolved
     cluster = resolved.cluster
     ranks = cluster.accelerators_per_node if cluster else 1
+    held = persistent(resolved.model, resolved.recipe)
     total = needed(resolved, now.memory.ranges.needed_bytes, stage)
     return JobNeeds(
         needed_bytes=total.likely,
@@ -202,7 +216,7 @@ def needs_of(now: JobEstimate, capacity_bytes: int | None, stage: FoundStage) ->
         capacity_bytes=capacity_bytes,
         host_low_bytes=now.memory.host_bytes.low * ranks,
         host_capacity_bytes=cluster.host_memory_bytes if cluster else None,
-        paged_bytes=persistent(resolved.model, resolved.recipe).paged_state_bytes,
+        paged_bytes=held.paged_state_bytes / shards_of(resolved.parallelism)[2],
     )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from tuneplan.diagnosis.oom_matches import Match
 from tuneplan.diagnosis.oom_stage import Confidence, FoundStage, Stage
 from tuneplan.diagnosis.oom_text import Failure, Source
 from tuneplan.estimation.memory import Phase
@@ -13,7 +15,7 @@ from tuneplan.planner.estimate import JobEstimate
 from tuneplan.planner.evaluating import DEFAULT_CONTEXT_BYTES, MemoryAnswer, evaluate_memory
 from tuneplan.planner.oom_situation import evaluates, evaluation_of
 from tuneplan.planner.resolving import Resolved
-from tuneplan.spec.parallelism import Offload, Strategy
+from tuneplan.spec.parallelism import Offload, Parallelism, Strategy
 from tuneplan.units import format_gib
 
 _ZERO = (Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3)
@@ -29,8 +31,10 @@ def stage_by_estimate(
     pass its first step and fail in the second. The first batches have the usual length; the
     longest comes later.
     """
-    host = failure is not None and failure.source in (Source.HOST, Source.PAGED)
-    if capacity_bytes is None or host:
+    if failure is not None and failure.source is Source.HOST:
+        return _of_host(now)
+    paged = failure is not None and failure.source is Source.PAGED
+    if capacity_bytes is None or paged:
         return FoundStage(stage=Stage.UNKNOWN, confidence=Confidence.NONE)
     resolved = now.resolved
     room = capacity_bytes - _context(resolved)
@@ -38,15 +42,8 @@ def stage_by_estimate(
     if loaded > room:
         text = "the weights alone take {need} of the {room} that a card has for them"
         return _found(Stage.LOAD, message("weights_alone", text, **_sizes(loaded, room)))
-    typical = dict(_typical(now).by_phase)
-    states = _states_of_later_steps(resolved)
-    order = (
-        (Stage.FIRST_FORWARD, max(typical[Phase.FORWARD], typical[Phase.LOSS]) - states),
-        (Stage.FIRST_BACKWARD, typical[Phase.BACKWARD] - states),
-        (Stage.OPTIMIZER_STEP, typical[Phase.OPTIMIZER_STEP]),
-        (Stage.LATER, max(size for _, size in now.memory.by_phase)),
-    )
-    for stage, size in order:
+    moments = tuple(_moments(now))
+    for stage, size in moments:
         if size > room:
             text = "by the estimate it is the first moment that does not fit: {need} of {room}"
             return _found(stage, message("first_too_large", text, **_sizes(size, room)))
@@ -54,7 +51,100 @@ def stage_by_estimate(
         size = evaluation_of(resolved).peak_bytes
         text = "training fits by the estimate, an evaluation does not: {need} of {room}"
         return _found(Stage.EVALUATION, message("evaluation_too_large", text, **_sizes(size, room)))
+    if failure is not None:
+        return _of_one_that_fits(now, room, moments)
     return FoundStage(stage=Stage.UNKNOWN, confidence=Confidence.NONE)
+
+
+def _moments(now: JobEstimate) -> Iterator[tuple[Stage, float]]:
+    """Allocated bytes of the moments of a run, in their order."""
+    typical = dict(_typical(now).by_phase)
+    states = _states_of_later_steps(now.resolved)
+    yield Stage.FIRST_FORWARD, max(typical[Phase.FORWARD], typical[Phase.LOSS]) - states
+    yield Stage.FIRST_BACKWARD, typical[Phase.BACKWARD] - states
+    yield Stage.OPTIMIZER_STEP, typical[Phase.OPTIMIZER_STEP]
+    yield Stage.LATER, max(size for _, size in now.memory.by_phase)
+
+
+def _of_one_that_fits(
+    now: JobEstimate, room: float, moments: Sequence[tuple[Stage, float]]
+) -> FoundStage:
+    """It did run out, and the likely figures fit: loading in whole, or the range's upper end."""
+    resolved = now.resolved
+    whole = _loaded_bytes(replace(resolved, parallelism=Parallelism()))
+    if resolved.parallelism.shards_parameters and whole > room:
+        text = (
+            "what is split while training fits by the estimate; a rank that loads the whole model "
+            "first needs {need} of {room}"
+        )
+        return _found(Stage.LOAD, message("whole_on_each", text, **_sizes(whole, room)))
+    peak = now.memory.ranges.peak_bytes
+    for stage, size in moments:
+        high = size * peak.high / peak.likely
+        if high > room:
+            text = (
+                "the first moment of which the estimate's high end does not fit: {need} of {room}"
+            )
+            return _found(stage, message("first_at_high_end", text, **_sizes(high, room)))
+    return FoundStage(stage=Stage.UNKNOWN, confidence=Confidence.NONE)
+
+
+def _of_host(now: JobEstimate) -> FoundStage:
+    """Main memory: what the processes hold all the time, or with a checkpoint gathered for writing.
+
+    Gathering puts the whole model and its optimizer states on the first rank of a sharded job
+    (DeepSpeed ``_zero3_consolidated_16bit_state_dict``, FSDP ``FULL_STATE_DICT``).
+    """
+    resolved = now.resolved
+    cluster = resolved.cluster
+    if cluster is None or cluster.host_memory_bytes is None:
+        return FoundStage(stage=Stage.UNKNOWN, confidence=Confidence.NONE)
+    room = float(cluster.host_memory_bytes)
+    always = now.memory.host_bytes.likely * cluster.accelerators_per_node
+    held = persistent(resolved.model, resolved.recipe)
+    gathered = held.frozen_bytes + held.quantized_bytes + held.trained_bytes + held.state_bytes
+    if always > room:
+        text = "by the estimate the processes of a machine need {need} of {room} of main memory"
+        return _found(Stage.LOAD, message("host_always", text, **_sizes(always, room)))
+    if resolved.parallelism.shards_parameters and always + gathered > room:
+        text = "by the estimate a gathered checkpoint makes it {need} of {room} of main memory"
+        return _found(Stage.SAVE, message("host_at_save", text, **_sizes(always + gathered, room)))
+    return FoundStage(stage=Stage.UNKNOWN, confidence=Confidence.NONE)
+
+
+def stage_by_tensor(
+    now: JobEstimate, failure: Failure | None, matches: Sequence[Match]
+) -> FoundStage | None:
+    """The stage that alone asks for the tensor that was asked for; None where several do.
+
+    What both the engine's start and its step ask for is told apart by what was allocated by then:
+    at the step all weights, masters and states are there.
+    """
+    exact = [match.tensor for match in matches if match.exact]
+    if failure is None or not exact:
+        return None
+    common = set(Stage)
+    for tensor in exact:
+        common &= set(tensor.stages)
+    common -= {Stage.LATER, Stage.UNKNOWN}
+    if common == {Stage.LOAD, Stage.OPTIMIZER_STEP} and failure.allocated is not None:
+        there = failure.allocated.size_bytes >= _held_between_steps(now.resolved)
+        common = {Stage.OPTIMIZER_STEP if there else Stage.LOAD}
+    if len(common) != 1:
+        return None
+    text = message(
+        "tensor_tells",
+        "only this moment asks for what was asked for: {tensor}",
+        tensor=exact[0].name,
+    )
+    return FoundStage(stage=common.pop(), confidence=Confidence.MEDIUM, evidence=(text,))
+
+
+def _held_between_steps(resolved: Resolved) -> float:
+    held = persistent(resolved.model, resolved.recipe)
+    _, _, shards = shards_of(resolved.parallelism)
+    states = 0.0 if resolved.parallelism.offload is not Offload.NONE else held.state_bytes
+    return _loaded_bytes(resolved) + (states + held.master_bytes) / shards
 
 
 def _found(stage: Stage, evidence: Message) -> FoundStage:
