@@ -66,7 +66,9 @@ def is_a_pool_block(failure: Failure) -> bool:
 def matches(
     failure: Failure, tensors: Iterable[KnownTensor], stage: Stage, within: Stage | None = None
 ) -> tuple[Match, ...]:
-    """Tensors of the requested size, the likeliest first; near ones only where none fits exactly.
+    """Tensors of the requested size, the likeliest first, one of a name.
+
+    Near ones only where none fits exactly; those of another stage only where none is of this one.
 
     ``within`` is where in the step a later failure was.
     """
@@ -95,5 +97,7 @@ def matches(
             )
     exact = [match for match in found if match.exact]
     ranked = sorted(exact or found, key=lambda match: (not match.fits_stage, match.error_fraction))
-    by_name = {(str(one.tensor.name), one.tensor.formula): one for one in reversed(ranked)}
+    if ranked and ranked[0].fits_stage:
+        ranked = [match for match in ranked if match.fits_stage]
+    by_name = {str(one.tensor.name): one for one in reversed(ranked)}
     return tuple(list(by_name.values())[::-1][:_SHOWN])

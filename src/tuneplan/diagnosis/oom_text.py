@@ -183,9 +183,8 @@ _HOST_WORDS: Final = (
     r"DefaultCPUAllocator: (?:can't allocate memory|not enough memory)|"
     r"Out of memory: Kill(?:ed)? process|oom-kill:|oom_reaper: reaped|"
     r"Memory cgroup out of memory|OOMKilled|oom.?kill event|oom_kill|"
-    r"exit(?:s with return)? ?code:? ?=? ?(?:-9|137)\b|exitcode:? ?:? ?\(?-9\b|"
-    r"exit(?:ed with)? (?:status|code):? 137\b|Signal 9 \(SIGKILL\)|died with <Signals\.SIGKILL|"
-    r"return code (?:was |of )?(?:-9|137)\b|killed by signal: Killed|"
+    r"(?i:exit|return) ?(?i:code|status)\W{0,8}(?:was |of )?(?:-9|137)\b|"
+    r"Signal 9 \(SIGKILL\)|died with <Signals\.SIGKILL|killed by signal: Killed|"
     r"^(?:\S+: line \d+: +\d+ )?Killed\b|MemoryError\b|"
     r"Unable to allocate [\d.]+ [KMGT]iB for an array|"
     r"worker .*was killed.*running low on memory|cudaHostAlloc|"
@@ -243,7 +242,13 @@ def _failures(lines: Sequence[_Line]) -> Iterator[Failure]:
         yield _failure(source, line, window)
 
 
+# A word that every sign has, so that most lines are passed over at once.
+_HINT: Final = re.compile(r"memor|oom|killed|137|-9|sigkill|alloc", re.IGNORECASE)
+
+
 def _source_of(text: str) -> Source | None:
+    if _HINT.search(text) is None:
+        return None
     for source, pattern in _SIGN_PATTERNS:
         if pattern.search(text):
             return source
@@ -262,7 +267,8 @@ def _continued(lines: Sequence[_Line], place: int) -> int:
     for line in lines[place + 1 : place + _MESSAGE_LINES]:
         starts = re.match(r"\s*(?:Traceback|File \"|\S+Error\b:)", line.text)
         again = re.search(r"out of memory\. Tried to allocate", line.text)
-        if starts or again or line.rank != lines[place].rank or not line.text.strip():
+        other = _source_of(line.text) is Source.HOST
+        if starts or again or other or line.rank != lines[place].rank or not line.text.strip():
             break
         count += 1
     return count

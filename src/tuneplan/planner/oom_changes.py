@@ -103,7 +103,9 @@ def _training_change(code: str, text: Message, price: Price, **settings: object)
         text=text,
         price=price,
         settings={f"training.{name}": value for name, value in settings.items()},
-        apply=lambda job: with_training(job, **settings),
+        apply=lambda job: with_training(
+            job, **{name: None if value == "auto" else value for name, value in settings.items()}
+        ),
     )
 
 
@@ -415,11 +417,13 @@ def _loss(at: Situation) -> Lever:
             loss="chunked",
         )
     else:
+        stated = {} if at.job.recipe.training.loss in (None, "fused") else {"loss": "auto"}
         change = _training_change(
             "fused_loss",
             message("change_loss", "a fused loss (use_liger_kernel): no whole logits in training"),
             Price.NOTHING,
             use_liger_kernel=True,
+            **stated,
         )
     if recipe.loss.path in (LossPath.CHUNKED, LossPath.FUSED_LINEAR):
         because = message("no_logits", "no whole logits are made in training already")

@@ -11,7 +11,7 @@ from tuneplan.errors import UnreadableFile
 from tuneplan.language import message
 
 _CHUNK: Final = 2**20
-_CHUNKS_KEPT: Final = 16  # MiB from the end: a traceback with its progress lines is never longer
+_CHUNKS_KEPT: Final = 4  # MiB from the end: tracebacks of many ranks and their last progress
 
 
 def read_log_file(name: str) -> tuple[str, int]:

@@ -198,6 +198,8 @@ def _moves(fix: Fix) -> bool:
 
 def _smallest(at: Situation, levers: Sequence[Lever]) -> Combination | None:
     strongest = tuple(lever.levels[-1] for lever in levers)
+    if _together(at, strongest) is None:
+        return None
     most = min(_MOST_TOGETHER, len(levers))
     for size in range(1, most + 1):
         fitting = [

@@ -57,7 +57,7 @@ class Situation:
     @cached_property
     def needed_bytes(self) -> Estimate:
         """What the job needs on the card, never less than what it was seen to ask for."""
-        estimated = needed(self.now.resolved, self.now.memory.ranges.needed_bytes, self.stage)
+        estimated = self.estimated_now
         seen = self.seen_bytes
         if seen is None or seen <= estimated.likely:
             return estimated

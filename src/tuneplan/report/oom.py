@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tuneplan.contract.diagnosed import OomAnswer, OomCosts, OomFix
 from tuneplan.contract.parts import Range
@@ -28,6 +28,9 @@ from tuneplan.units import format_gib
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+
+_SAME_TIME: Final = 0.005
 
 
 def oom_text(answer: OomAnswer, page: Page, *, full: bool = False) -> str:
@@ -72,11 +75,11 @@ def _title(answer: OomAnswer) -> str:
 def cause_label(cause: str | None) -> str:
     """A cause in words."""
     return {
-        "shortage": say("the card has too little memory for this job"),
-        "fragmentation": say("the card's memory is in pieces that are too small"),
-        "host": say("main memory ran out, not the card's"),
-        "paged_spill": say("paged optimizer states do not fit beside the rest"),
-    }.get(cause or "", say("nothing shows what ran out"))
+        "shortage": say("The card has too little memory for this job"),
+        "fragmentation": say("The card's memory is in pieces that are too small"),
+        "host": say("Main memory ran out, not the card's"),
+        "paged_spill": say("Paged optimizer states do not fit beside the rest"),
+    }.get(cause or "", say("Nothing shows what ran out"))
 
 
 def stage_label(stage: str) -> str:
@@ -98,7 +101,7 @@ def _verdict(answer: OomAnswer) -> str:
             "{cause}, {stage}.",
             cause=cause_label(answer.cause),
             stage=stage_label(answer.stage.name),
-        ).capitalize()
+        )
     ]
     if answer.card_too_small:
         lines.append(
@@ -130,12 +133,15 @@ def _with_combination(answer: OomAnswer) -> str:
 def _cost_text(costs: OomCosts) -> str:
     parts = [_time_text(costs.time_fraction)] if costs.time_fraction else []
     if costs.money is not None:
-        sign = "" if costs.money.amount.startswith("-") else "+"
-        parts.append(f"{sign}{costs.money.amount} {costs.money.currency}")
+        amount = float(costs.money.amount)
+        if amount:
+            parts.append(f"{amount:+.2f} {costs.money.currency}")
     return ", ".join(parts)
 
 
 def _time_text(fraction: Range) -> str:
+    if abs(fraction.likely) < _SAME_TIME:
+        return say("no time")
     return say("{share:+.0%} time", share=fraction.likely)
 
 
@@ -151,7 +157,7 @@ def _figures(answer: OomAnswer) -> Iterator[tuple[str, str]]:
         (say("Held by other processes"), answer.other_processes_bytes),
     )
     for name, size in sizes:
-        if size is not None:
+        if size:
             yield name, format_gib(size) if size >= 2**28 else f"{size / 2**20:.4g} MiB"
     if answer.needed_bytes is not None:
         yield say("The job needs"), bytes_range_text(answer.needed_bytes)
@@ -196,7 +202,7 @@ def _fixes(fixes: list[OomFix]) -> RenderableType:
             (
                 str(fix.rank),
                 fix.change,
-                stacked(bytes_range_text(fix.saves_bytes)),
+                _saved_text(fix.saves_bytes),
                 _cost_text(fix.costs).replace(", ", "\n") or UNKNOWN,
                 {True: say("yes"), False: say("no")}.get(fix.enough_alone, UNKNOWN)
                 if fix.enough_alone is not None
@@ -205,6 +211,13 @@ def _fixes(fixes: list[OomFix]) -> RenderableType:
             for fix in fixes
         ],
     )
+
+
+def _saved_text(saves: Range | None) -> str:
+    """Other hardware saves nothing: it has more."""
+    if saves is None or not any((saves.low, saves.likely, saves.high)):
+        return UNKNOWN
+    return stacked(bytes_range_text(saves))
 
 
 def _settings(fixes: list[OomFix]) -> Iterator[RenderableType]:

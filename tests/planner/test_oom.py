@@ -1,0 +1,335 @@
+"""The doctor on whole jobs: what it says is enough is enough, by an estimate of its own."""
+
+from __future__ import annotations
+
+import functools
+import json
+from datetime import date
+from typing import Any
+
+import pytest
+
+from diagnosis import oom_samples as samples
+from tuneplan.contract.reading import load_job
+from tuneplan.diagnosis.oom_cause import Cause, FoundCause
+from tuneplan.diagnosis.oom_stage import Confidence, FoundStage, Stage
+from tuneplan.diagnosis.oom_text import read_log
+from tuneplan.planner.estimate import estimate_job
+from tuneplan.planner.oom import Diagnosis, diagnose_job, diagnose_log
+from tuneplan.planner.oom_changes import levers
+from tuneplan.planner.oom_ranking import Fix
+from tuneplan.planner.oom_situation import Situation, evaluation_of
+from tuneplan.planner.sources import Sources
+from tuneplan.units import GIB
+
+SOURCES = Sources(today=date(2026, 11, 30))
+HEADROOM = 0.2
+LORA_8B: dict[str, Any] = {
+    "model": "meta-llama/Meta-Llama-3-8B",
+    "framework": "trl",
+    "method": "lora",
+    "training": {
+        "dtype": "bfloat16", "precision": "bf16", "max_length": 4096, "padding": "max_length",
+        "per_device_train_batch_size": 8, "gradient_checkpointing": False, "loss": "full",
+    },
+    "hardware": {"accelerator": "NVIDIA GeForce RTX 4090", "accelerators_per_node": 1},
+}  # fmt: skip
+FULL_7B: dict[str, Any] = {
+    "model": "meta-llama/Llama-2-7b-hf",
+    "framework": "llamafactory",
+    "method": "full",
+    "training": {"max_length": 1024, "per_device_train_batch_size": 1, "precision": "bf16"},
+    "hardware": {"accelerator": "NVIDIA GeForce RTX 3090", "accelerators_per_node": 8},
+    "parallelism": "zero2",
+}
+
+
+def diagnosed(job: dict[str, Any], log: str | None = None, **over: Any) -> Diagnosis:
+    return _diagnosed(json.dumps(job), log, json.dumps(over))
+
+
+@functools.cache
+def _diagnosed(job: str, log: str | None, over: str) -> Diagnosis:
+    stated = load_job(json.loads(job), overrides=json.loads(over))
+    return diagnose_job(stated, SOURCES, log=read_log(log) if log is not None else None)
+
+
+def fix_named(found: Diagnosis, code: str) -> Fix:
+    return next(fix for fix in found.fixes if fix.change.code == code)
+
+
+def likely_need_with(job: dict[str, Any], settings: dict[str, Any]) -> tuple[float, int]:
+    memory = estimate_job(load_job(job, overrides=settings), SOURCES).memory
+    assert memory.fit is not None
+    return memory.ranges.needed_bytes.likely, memory.fit.capacity_bytes
+
+
+@pytest.mark.parametrize("job", [LORA_8B, FULL_7B], ids=["lora", "full"])
+def test_whether_a_fix_is_enough_is_what_the_job_file_with_it_says(job: dict[str, Any]) -> None:
+    judged = [
+        fix
+        for fix in diagnosed(job).fixes
+        if fix.change.settings and fix.enough_alone is not None and not fix.cannot_help_because
+    ]
+    assert len(judged) >= 6
+    for fix in judged:
+        need, capacity = likely_need_with(job, dict(fix.change.settings))
+        assert fix.enough_alone is (need <= (1 - HEADROOM) * capacity), fix.change.code
+
+
+def test_the_smallest_combination_fits_and_none_of_its_parts_does_alone() -> None:
+    found = diagnosed(LORA_8B)
+    combination = found.smallest_combination
+    assert combination is not None
+    assert len(combination.changes) > 1
+    settings: dict[str, Any] = {}
+    for change in combination.changes:
+        settings |= change.settings
+    need, capacity = likely_need_with(LORA_8B, settings)
+    assert need <= (1 - HEADROOM) * capacity
+    assert need == pytest.approx(combination.needed_bytes.likely, rel=0.01)
+    for change in combination.changes:
+        alone, _ = likely_need_with(LORA_8B, dict(change.settings))
+        assert alone > (1 - HEADROOM) * capacity
+
+
+def test_the_combination_leads_the_fixes_and_what_cannot_help_ends_them() -> None:
+    found = diagnosed(LORA_8B)
+    assert found.smallest_combination is not None
+    chosen = {change.code for change in found.smallest_combination.changes}
+    assert {fix.change.code for fix in found.fixes[: len(chosen)]} == chosen
+    hindered = [fix.cannot_help_because is not None for fix in found.fixes]
+    assert hindered == sorted(hindered)
+
+
+def test_a_smaller_micro_batch_keeps_the_batch_in_all() -> None:
+    fix = fix_named(diagnosed(LORA_8B), "smaller_batch")
+    rows = fix.change.settings["training.per_device_train_batch_size"]
+    steps = fix.change.settings["training.gradient_accumulation_steps"]
+    assert isinstance(rows, int)
+    assert isinstance(steps, int)
+    assert rows * steps == 8
+
+
+def test_zero_3_is_what_zero_2_lacks_in_full_fine_tuning() -> None:
+    # ZeRO-2 keeps 2 B x 6.74e9 = 12.6 GiB of weights and a 3.14 GiB gradient partition whole.
+    found = diagnosed(FULL_7B)
+    assert found.cause.cause is Cause.SHORTAGE
+    fix = fix_named(found, "sharding")
+    assert fix.change.settings == {"parallelism.strategy": "zero3"}
+    assert fix.saves_bytes is not None
+    assert fix.saves_bytes.likely > 8 * GIB
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "why"),
+    [
+        ({"training.gradient_checkpointing": True}, "checkpointing", "checkpoints_already"),
+        ({"training.attn_implementation": "flash_attention_2"}, "flash_attention", "no_scores"),
+        ({"training.per_device_train_batch_size": 1}, "smaller_batch", "batch_is_one"),
+        ({"method": "qlora"}, "adapter", "quantized_already"),
+        ({}, "sharding", "one_card"),
+        ({}, "expandable_segments", "no_fragmentation"),
+        ({}, "half_weights", "half_already"),
+        ({"training.optim": "adafactor"}, "optimizer_8bit", "small_states"),
+        ({"training.loss": "chunked"}, "fused_loss", "no_logits"),
+    ],
+)
+def test_a_fix_that_cannot_help_says_why(changes: dict[str, Any], code: str, why: str) -> None:
+    job = load_job(LORA_8B, overrides=changes)
+    at = Situation(
+        job=job,
+        now=estimate_job(job, SOURCES),
+        sources=SOURCES,
+        failure=None,
+        stage=FoundStage(stage=Stage.UNKNOWN, confidence=Confidence.NONE),
+        cause=FoundCause(cause=Cause.SHORTAGE),
+        capacity_bytes=24 * GIB,
+    )
+    because = next(lever.cannot for lever in levers(at) if lever.name == code)
+    assert because is not None
+    assert because.code == why
+
+
+def test_adapters_have_so_few_states_that_8_bits_save_nothing() -> None:
+    because = fix_named(diagnosed(LORA_8B), "optimizer_8bit").cannot_help_because
+    assert because is not None
+    assert because.code == "saves_nothing"
+
+
+def test_a_card_that_nothing_helps_is_too_small() -> None:
+    # 70.6e9 weights in 4 bits are 33 GiB: no change of the job puts them on one card of 24 GB.
+    job = {**LORA_8B, "model": "meta-llama/Meta-Llama-3-70B", "method": "qlora"}
+    found = diagnosed(job, **{"training.gradient_checkpointing": True, "parallelism": "zero2"})
+    assert found.stage.stage is Stage.LOAD
+    offload = fix_named(found, "offload")
+    assert found.card_too_small is (found.smallest_combination is None)
+    assert offload.enough_alone is not True or not found.card_too_small
+
+
+def test_a_tiny_card_is_too_small_for_a_large_model() -> None:
+    job = {
+        "model": "meta-llama/Meta-Llama-3-70B", "method": "qlora",
+        "training": {"per_device_train_batch_size": 1, "max_length": 256},
+        "hardware": {"accelerator": "NVIDIA T4", "accelerators_per_node": 1},
+    }  # fmt: skip
+    found = diagnosed(job)
+    assert found.card_too_small is True
+    assert found.smallest_combination is None
+
+
+def test_a_log_with_large_pieces_is_cured_by_expandable_segments() -> None:
+    training = {
+        **LORA_8B["training"],
+        "per_device_train_batch_size": 1,
+        "gradient_checkpointing": True,
+        "max_length": 1024,
+    }
+    small = {**LORA_8B, "training": training}
+    found = diagnosed(small, samples.BEFORE_2_1)
+    assert found.cause.cause is Cause.FRAGMENTATION
+    first = found.fixes[0]
+    assert first.change.code == "expandable_segments"
+    assert first.enough_alone
+    assert first.saves_bytes is not None
+    assert first.saves_bytes.likely == round(4.25 * GIB)
+    assert found.card_too_small is False
+
+
+def test_without_fragmentation_segments_cannot_help() -> None:
+    because = fix_named(diagnosed(LORA_8B, samples.FROM_2_1), "expandable_segments")
+    assert because.cannot_help_because is not None
+
+
+def test_the_need_is_never_less_than_what_the_log_shows() -> None:
+    small = {**LORA_8B, "training": {"max_length": 256, "per_device_train_batch_size": 1,
+                                     "dtype": "bfloat16"}}  # fmt: skip
+    found = diagnosed(small, samples.FROM_2_1)
+    # 32.5 GiB allocated + 2 GiB asked for + 33.7 - 33.2 GiB outside the allocator.
+    assert found.needed_bytes is not None
+    assert found.needed_bytes.likely >= 34.5 * GIB
+    assert "more_than_estimated" in {notice.message.code for notice in found.notices}
+
+
+def test_the_capacity_of_the_log_goes_before_that_of_the_card_and_is_told() -> None:
+    found = diagnosed(LORA_8B, samples.FROM_2_1)
+    assert found.capacity_bytes == round(39.39 * GIB)
+    assert "other_card" in {notice.message.code for notice in found.notices}
+
+
+def test_other_processes_on_the_card_are_a_fix_of_their_own() -> None:
+    fix = fix_named(diagnosed(LORA_8B, samples.FROM_2_1), "stop_others")
+    assert fix.saves_bytes is not None
+    assert fix.saves_bytes.likely == 5 * GIB
+
+
+def test_an_estimate_that_fits_and_a_log_without_figures_promise_nothing() -> None:
+    small = {**LORA_8B, "training": {"max_length": 256, "per_device_train_batch_size": 1,
+                                     "dtype": "bfloat16"}}  # fmt: skip
+    found = diagnosed(small, "CUDA out of memory.")
+    assert found.card_too_small is None
+    assert found.smallest_combination is None
+    assert all(not fix.enough_alone for fix in found.fixes)
+    assert "fits_but_failed" in {notice.message.code for notice in found.notices}
+
+
+def test_in_an_evaluation_its_batch_comes_first() -> None:
+    training = {
+        **LORA_8B["training"],
+        "per_device_train_batch_size": 1,
+        "gradient_checkpointing": True,
+        "max_length": 1024,
+        "per_device_eval_batch_size": 16,
+    }
+    job = {**LORA_8B, "training": training}
+    found = diagnosed(job, samples.traceback_of("eval", "CUDA out of memory."))
+    assert found.stage.stage is Stage.EVALUATION
+    assert found.fixes[0].change.code == "eval_batch"
+    assert found.smallest_combination is not None
+    assert [change.code for change in found.smallest_combination.changes] == ["eval_batch"]
+
+
+def test_outside_an_evaluation_its_batch_cannot_help() -> None:
+    found = diagnosed(LORA_8B, samples.traceback_of("first_forward"))
+    assert fix_named(found, "eval_batch").cannot_help_because is not None
+
+
+def test_an_evaluation_grows_with_its_batch_by_the_logits_in_fp32_at_least() -> None:
+    def batch_bytes(rows: int) -> float:
+        over = {"training.per_device_eval_batch_size": rows}
+        return evaluation_of(
+            estimate_job(load_job(LORA_8B, overrides=over), SOURCES).resolved
+        ).batch_bytes
+
+    # A sequence more: 4096 x 128256 x 4 B = 2.1e9 B of fp32 logits.
+    assert batch_bytes(3) - batch_bytes(2) >= 4096 * 128_256 * 4
+
+
+def test_where_main_memory_ran_out_the_card_s_fixes_cannot_help() -> None:
+    found = diagnosed(FULL_7B, samples.traceback_of("save", samples.HOST[7]))
+    assert found.cause.cause is Cause.HOST
+    assert found.fixes[0].change.code == "sharded_checkpoints"
+    because = fix_named(found, "smaller_batch").cannot_help_because
+    assert because is not None
+    assert because.code == "host_ran_out"
+
+
+def test_a_rank_that_loads_the_whole_model_can_load_in_shards() -> None:
+    job = {**FULL_7B, "parallelism": "zero3", "model": "Qwen/Qwen2.5-14B"}
+    found = diagnosed(job, samples.traceback_of("load"))
+    fix = fix_named(found, "sharded_loading")
+    # 14.77e9 x 2 B x 7/8 = 24 GiB that seven other ranks hold.
+    assert fix.saves_bytes is not None
+    assert fix.saves_bytes.likely == pytest.approx(24.1 * GIB, rel=0.01)
+
+
+def test_a_request_that_only_the_optimizer_makes_tells_the_stage() -> None:
+    # 6,738,415,616 x 4 B / 8 = 3.14 GiB; all states are there: 12.6 + 3.1 + 6.3 = 22 GiB < 30.
+    text = (
+        "CUDA out of memory. Tried to allocate 3.14 GiB (GPU 0; 31.75 GiB total capacity; 30.00 "
+        "GiB already allocated; 1.00 GiB free; 30.10 GiB reserved in total by PyTorch)"
+    )
+    found = diagnosed(FULL_7B, text)
+    assert found.matches[0].tensor.kind == "optimizer_partition_fp32"
+    assert found.matches[0].exact
+    assert (found.stage.stage, found.stage.confidence) == (
+        Stage.OPTIMIZER_STEP, Confidence.MEDIUM,
+    )  # fmt: skip
+
+
+def test_without_a_log_the_first_moment_that_does_not_fit_is_the_stage() -> None:
+    found = diagnosed(LORA_8B)
+    assert found.stage.confidence is Confidence.LOW
+    assert found.stage.stage is Stage.FIRST_FORWARD
+
+
+def test_a_job_that_fits_has_no_cause_and_says_so() -> None:
+    found = diagnosed(LORA_8B, **{"hardware.accelerator": "NVIDIA H200 SXM",
+                                  "training.per_device_train_batch_size": 1})  # fmt: skip
+    assert found.cause.cause is None
+    assert found.card_too_small is False
+    assert "fits_by_estimate" in {notice.message.code for notice in found.notices}
+
+
+def test_a_log_alone_tells_stage_cause_and_figures_but_no_savings() -> None:
+    found = diagnose_log(read_log(samples.traceback_of("first_forward")))
+    assert found.stage.stage is Stage.FIRST_FORWARD
+    assert found.cause.cause is Cause.FRAGMENTATION
+    assert found.capacity_bytes == round(23.69 * GIB)
+    assert found.fixes[0].change.code == "expandable_segments"
+    assert all(fix.time_fraction is None for fix in found.fixes)
+    assert "no_job" in {notice.message.code for notice in found.notices}
+
+
+def test_a_log_alone_leaves_out_what_its_stage_excludes() -> None:
+    found = diagnose_log(read_log(samples.traceback_of("optimizer_step", samples.FROM_2_1)))
+    because = {fix.change.code: fix.cannot_help_because for fix in found.fixes}
+    assert because["checkpointing"] is not None
+    assert because["optimizer_8bit"] is None
+
+
+def test_a_log_without_a_word_of_memory_says_so() -> None:
+    found = diagnose_log(read_log("KeyError: 'labels'"))
+    assert found.fixes == ()
+    assert found.cause.cause is None
+    assert "nothing_in_log" in {notice.message.code for notice in found.notices}
