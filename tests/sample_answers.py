@@ -31,6 +31,15 @@ from tuneplan.contract.answers import (
     header,
 )
 from tuneplan.contract.checked import BestChange, CheckAnswer, ImportAnswer, Key, LintFinding
+from tuneplan.contract.diagnosed import (
+    OomAnswer,
+    OomCombined,
+    OomCosts,
+    OomFix,
+    OomMatch,
+    OomMessage,
+    OomStage,
+)
 from tuneplan.contract.job_document import job_document
 from tuneplan.contract.measured import (
     Alternative,
@@ -485,5 +494,72 @@ def imported() -> ImportAnswer:
         job={"training": {"max_length": 4096}, "model": "7B"},
         output="job.yaml",
         refused=[],
+        warnings=[],
+    )
+
+
+def out_of_memory() -> OomAnswer:
+    saves = Range(low=8 * GIB, likely=11 * GIB, high=12 * GIB, basis=Basis.ANALYTIC)
+    slower = Range(low=0.1, likely=0.2, high=0.3, basis=Basis.ANALYTIC)
+    costs = OomCosts(time_fraction=slower, money=Money(amount="0.61", currency="USD"))
+    settings = {"training.gradient_checkpointing": True}
+    return OomAnswer(
+        **header("oom", as_of=DAY),
+        job={"model": "7B", "method": "lora"},
+        stage=OomStage(
+            name="later",
+            confidence="high",
+            evidence=["12 optimizer step(s) had gone well"],
+            within="first_backward",
+        ),
+        message=OomMessage(line=70, text="CUDA out of memory.", source="allocator", num_messages=2),
+        requested_bytes=3 * GIB,
+        capacity_bytes=24 * GIB,
+        allocated_bytes=20 * GIB,
+        reserved_bytes=21 * GIB,
+        free_bytes=GIB,
+        other_processes_bytes=0,
+        needed_bytes=Range(low=25 * GIB, likely=28 * GIB, high=30 * GIB, basis=Basis.MEASURED),
+        cause="shortage",
+        cause_evidence=["1.00 GiB reserved and unused plus 1.00 GiB free are less than 3.00 GiB"],
+        matches=[
+            OomMatch(
+                tensor="logits in float32",
+                kind="logits_float32",
+                formula="2 x 3146 x 128000 x 4 B",
+                size_bytes=3 * GIB,
+                error_fraction=0.0,
+                fits_stage=True,
+            )
+        ],
+        fixes=[
+            OomFix(
+                rank=1,
+                id="checkpointing",
+                change="activation checkpointing",
+                settings=settings,
+                saves_bytes=saves,
+                costs=costs,
+                enough_alone=True,
+            ),
+            OomFix(
+                rank=2,
+                id="sharding",
+                change="ZeRO or FSDP",
+                settings={},
+                costs=OomCosts(),
+                enough_alone=False,
+                cannot_help_because="there is one card: nothing to share with",
+            ),
+        ],
+        smallest_combination=[
+            OomCombined(id="checkpointing", change="activation checkpointing", settings=settings)
+        ],
+        combination_needs_bytes=Range(
+            low=15 * GIB, likely=17 * GIB, high=19 * GIB, basis=Basis.ANALYTIC
+        ),
+        combination_costs=costs,
+        card_too_small=False,
+        assumptions=[],
         warnings=[],
     )

@@ -41,6 +41,7 @@ ANSWERS: dict[str, BaseModel] = {
     "trace": sample_answers.trace(),
     "check": sample_answers.check(),
     "import": sample_answers.imported(),
+    "oom": sample_answers.out_of_memory(),
     "explain": sample_answers.explain(),
     "catalog": sample_answers.catalog(),
     "data-profile": sample_answers.data_profile(),
