@@ -26,7 +26,7 @@ from tuneplan.formats.foreign import Fate, ForeignKey, Imported  # noqa: E402
 from tuneplan.formats.reading import read_foreign  # noqa: E402
 from tuneplan.formats.registry import recognised  # noqa: E402
 from tuneplan.planner.estimate import estimate_job  # noqa: E402
-from tuneplan.planner.importing import keys_of, read_configuration  # noqa: E402
+from tuneplan.planner.importing import in_own_words, keys_of, read_configuration  # noqa: E402
 from tuneplan.planner.sources import Sources  # noqa: E402
 
 MADE = "<!-- Made by tools/formats_page.py. -->"
@@ -84,7 +84,8 @@ def tried(path: Path, folder: str, gpu: str, model: str, sources: Sources) -> Tr
     names_model = imported is None or "model" in imported.job
     try:
         read = read_configuration(path, overrides=flags | ({} if names_model else {"model": model}))
-        estimate = estimate_job(read.job, sources)
+        with in_own_words(read):
+            estimate = estimate_job(read.job, sources)
     except InputError as error:
         result.reasons = list(error.mistakes)
         if all(one.message.code == "unknown_model" for one in result.reasons):

@@ -29,6 +29,7 @@ class Outcome:
 
     peak_bytes: float
     num_trained: int
+    accelerators: int = 1
     needed_bytes: float | None = None
     capacity_bytes: int | None = None
     probability_fits: float | None = None

@@ -110,10 +110,11 @@ def _saved_time(now: Outcome, then: Outcome) -> float | None:
 
 
 def _saved_hours(now: Outcome, then: Outcome) -> float:
-    """Of the accelerators, which is what money is paid for."""
+    """Of the accelerators, which is what money is paid for; of a token where there is no run."""
     if now.accelerator_hours and then.accelerator_hours:
         return 1 - then.accelerator_hours / now.accelerator_hours
-    return _saved_time(now, then) or 0.0
+    saved = _saved_time(now, then)
+    return 0.0 if saved is None else 1 - (1 - saved) * then.accelerators / now.accelerators
 
 
 def _by_memory(

@@ -79,6 +79,8 @@ def _packing(resolved: Resolved) -> Iterator[Change]:
     recipe, batch = resolved.recipe, resolved.batch
     if recipe.packing or recipe.objective not in (Objective.SFT, Objective.PRETRAIN):
         return
+    if resolved.dataset.statistics is None:  # rows are taken as full then
+        return
     rows = max(1, round(batch.positions / recipe.max_length))
     per_row = recipe.max_length / max(batch.real_tokens / max(batch.samples, 1e-9), 1.0)
     wanted = batch.samples * recipe.gradient_accumulation_steps

@@ -88,15 +88,29 @@ def read_configuration(
     imported = _imported(document, candidates, framework, source)
     if imported.refusals:
         raise InvalidRequest(imported.refusals)
-    job = load_imported(
-        imported.job,
-        origins=origins_of(imported),
-        base_path=base_path,
-        overrides=flags,
-        set_=set_,
-    )
+    try:
+        job = load_imported(
+            imported.job,
+            origins=origins_of(imported),
+            base_path=base_path,
+            overrides=flags,
+            set_=set_,
+        )
+    except InvalidRequest as error:
+        raise InvalidRequest([_named(one, imported) for one in error.mistakes]) from error
     job = replace(job, notices=(*imported.notices, *job.notices))
     return Configuration(job=job, imported=imported, files=imported.files)
+
+
+def _named(mistake: Mistake, imported: Imported) -> Mistake:
+    """The mistake; that no model is named is told of the file, and with the flag."""
+    if mistake.message.code != "no_model":
+        return mistake
+    return Mistake(
+        message=message("file_without_model", "{file} names no model", file=imported.files[0]),
+        path=imported.files[0],
+        how_to_fix=message("model_flag", "add --model, e.g. --model Qwen/Qwen2.5-7B-Instruct"),
+    )
 
 
 @contextmanager

@@ -16,6 +16,7 @@ def outcome_of(estimate: JobEstimate) -> Outcome:
     return Outcome(
         peak_bytes=memory.ranges.peak_bytes.likely,
         num_trained=memory.num_trained,
+        accelerators=ranks,
         needed_bytes=fit.needed_bytes.likely if fit else None,
         capacity_bytes=fit.capacity_bytes if fit else None,
         probability_fits=fit.probability_fits if fit else None,

@@ -64,15 +64,16 @@ def key_model(key: ForeignKey) -> Key:
 
 
 def _finding(finding: Finding, configuration: Configuration) -> LintFinding:
-    origins = [configuration.origin(key) for key in finding.keys]
-    origin = next((one for one in origins if one is not None), None)
+    stated = [key for key in finding.keys if key in configuration.job.stated]
+    path = next(iter((*stated, *finding.keys)), None)
+    origin = configuration.origin(path) if path is not None else None
     return LintFinding(
         rule=finding.rule,
         severity=finding.severity.value,
-        path=origin.path if origin else next(iter(finding.keys), None),
+        path=origin.path if origin else path,
         file=origin.file if origin else None,
         line=origin.line if origin else None,
-        stated=any(key in configuration.job.stated for key in finding.keys),
+        stated=bool(stated),
         message=str(finding.message),
         evidence=json_value(dict(finding.evidence)),
         fix=str(finding.fix) if finding.fix is not None else None,
