@@ -26,8 +26,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "src"))
 
 from tuneplan.errors import InputError  # noqa: E402 - the source tree comes first
+from tuneplan.formats.foreign import Fate  # noqa: E402
 from tuneplan.planner.changing import with_settings  # noqa: E402
-from tuneplan.planner.importing import read_configuration  # noqa: E402
+from tuneplan.planner.importing import Configuration, read_configuration  # noqa: E402
 from tuneplan.planner.predicting import Predictor  # noqa: E402
 from tuneplan.planner.sources import Sources  # noqa: E402
 from tuneplan.runs.comparison import Comparison, Prediction, compare, judge  # noqa: E402
@@ -61,6 +62,14 @@ _NAMED = (
 )
 
 
+_OF_DATA = ("dataset", "data", "test_datasets", "eval_dataset", "tokenizer")
+_FAR = 0.10
+_STATE = (
+    *("frozen_weights", "quantized_weights", "quantization_constants", "trained_weights"),
+    *("adapters", "gradients", "optimizer_states", "master_weights"),
+)
+
+
 @dataclass(slots=True)
 class Row:
     """A run, its configuration, and what came of the two."""
@@ -72,6 +81,8 @@ class Row:
     compared: tuple[Comparison, ...] = ()
     validated: tuple[Comparison, ...] = ()
     counts: bool = True
+    missing: str = ""
+    lost: tuple[str, ...] = ()
 
 
 def named_by(notes: str, source_path: str) -> str | None:
@@ -95,9 +106,9 @@ def found(path: str, repository: str, folders: Sequence[Path]) -> Path | None:
     return None
 
 
-def job_of(path: Path, run: MeasuredRun, row: StatedJob | None) -> StatedJob:
+def job_of(read: Configuration, run: MeasuredRun, row: StatedJob | None) -> StatedJob:
     """The job of the file, on the run's chip, with its versions and lengths."""
-    job = read_configuration(path).job
+    job = read.job
     software = software_of(run)
     recipe = replace(
         job.recipe,
@@ -119,10 +130,15 @@ def checked(row: Row, predict: Predictor, *, memory: bool, throughput: bool) -> 
     stated = to_job(row.run)
     from_columns = None if isinstance(stated, Skip) else stated
     try:
-        row.checked = predict(job_of(row.path, row.run, from_columns))
+        read = read_configuration(row.path)
+        lost = (
+            read.imported.with_fate(Fate.NOT_CARRIED, Fate.NOT_UNDERSTOOD) if read.imported else ()
+        )
+        row.lost = tuple(key.path for key in lost if not str(key.path).startswith(_OF_DATA))
+        row.checked = predict(job_of(read, row.run, from_columns))
     except InputError as error:
         mistake = error.mistakes[0]
-        row.problem = str(mistake.message)
+        row.problem = str(mistake.message).replace(str(row.path), "the file")
         return
     row.counts = memory or throughput
     row.compared = compare(row.run, row.checked, memory=True, throughput=throughput)
@@ -148,6 +164,10 @@ def page(rows: Sequence[Row], *, day: str, unnamed: Counter[str]) -> Iterator[st
         "it does not count in the table above."
     )
     yield "\n".join(_table(rows))
+    far = list(_far(rows))
+    if far:
+        yield "## Off by more than a tenth"
+        yield "\n".join(far)
     problems = [row for row in rows if row.problem]
     if problems:
         yield "## Not predicted"
@@ -219,6 +239,44 @@ def _table(rows: Iterable[Row]) -> Iterator[str]:
             )
 
 
+def _far(rows: Iterable[Row]) -> Iterator[str]:
+    """Runs far off, with what could be the reason: of the measurement, of the file, of the row."""
+    found = []
+    for row in rows:
+        pairs = [(one.quantity.value, one.error_fraction) for one in row.compared]
+        size, device = (
+            row.run.measured.peak_memory_bytes,
+            row.checked and row.checked.peak_device_bytes,
+        )
+        if not pairs and size and device:
+            pairs = [("(kind not stated; device)", device.likely / size - 1)]
+        for name, error in pairs:
+            if abs(error) > _FAR:
+                found.append(f"| {row.run.id} | {name} | {error:+.0%} | {_reasons(row)} |")
+    if found:
+        yield "| run | figure | error | what is known of it |"
+        yield "|---|---|---|---|"
+        yield from found
+
+
+def _reasons(row: Row) -> str:
+    reasons = []
+    size = row.run.measured.peak_memory_bytes
+    terms = row.checked.memory_terms if row.checked else ()
+    state = sum(term.value for term in terms if term.kind in _STATE)
+    if size and size < state:
+        reasons.append(
+            f"weights, gradients and states of the file as it is read take {state / 2**30:.1f} "
+            "GiB, more than was measured: something of it is not carried over, or something else "
+            "ran"
+        )
+    if row.lost:
+        reasons.append("not carried over: " + ", ".join(f"`{name}`" for name in row.lost))
+    if row.missing:
+        reasons.append(f"the row is incomplete: {row.missing}")
+    return "; ".join(reasons) or "not explained"
+
+
 def _unlike(row: Row) -> str:
     """A measured size of which nobody says what it counts, beside what nvidia-smi would show."""
     size, device = row.run.measured.peak_memory_bytes, row.checked and row.checked.peak_device_bytes
@@ -269,7 +327,7 @@ def main(arguments: list[str]) -> int:
         if path is None:
             unnamed[run.source] += 1
             continue
-        row = Row(run=run, path=path)
+        row = Row(run=run, path=path, missing=known.missing if known else "")
         checked(
             row,
             predict,

@@ -62,6 +62,7 @@ def test_a_job_file_is_not_imported(tmp_path: Path) -> None:
         ("model: 7B\ntrain_type: lora\ndataset: x\n", ("ms-swift",), False),
         ("model: 7B\ntrainig: {max_length: 4}\n", (), True),
         ("model: {_component_: torchtune.models.llama3.llama3_8b}\n", ("torchtune",), False),
+        ("training: {steps: 3}\nname: a\norchestration: {x: 1}\n", ("torchtune",), False),
         ("model_name_or_path: x/y\nmax_length: 512\n", ("trl",), False),
         ("hardware: {accelerator: T4}\n", (), True),
     ],

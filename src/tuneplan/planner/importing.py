@@ -247,18 +247,20 @@ def origins_of(imported: Imported) -> dict[str, Origin]:
 def is_job_file(document: ForeignDocument, candidates: Sequence[str]) -> bool:
     """Whether a document is a job file of ours rather than the configuration of a framework.
 
-    It is where it has a section that only we have, or where it has our keys alone and no
-    framework claims it. Hugging Face's names are read as ours too: a file of nothing else is
-    theirs where it says no ``model``.
+    It is where it has a section that only we have among keys that are mostly ours, or where it has
+    our keys alone, or where no framework claims it. Hugging Face's names are read as ours too: a
+    file of nothing else is theirs where it says no ``model``.
     """
     tree = document.tree
-    if document.form == "shell":
+    model = tree.get("model")
+    if document.form == "shell" or not isinstance(model, str | None):
         return False
+    foreign = [name for name in tree if name not in _known_keys()]
     if any(isinstance(tree.get(name), Mapping) for name in _OUR_SECTIONS):
-        return True
-    if not isinstance(tree.get("model"), str):
+        return not candidates or len(foreign) < len(tree) / 2
+    if model is None:
         return not candidates and "framework" in tree
-    return not candidates or all(name in _known_keys() for name in tree)
+    return not candidates or not foreign
 
 
 def _known_keys() -> frozenset[str]:
