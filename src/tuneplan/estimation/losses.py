@@ -25,6 +25,7 @@ from tuneplan.spec.architecture import ModelArchitecture, Weight, WeightKind
 from tuneplan.spec.recipe import DType, LossPath, Objective, TrainingRecipe
 
 _FP32 = DType.FLOAT32
+_PREFERENCES = (Objective.DPO, Objective.KTO, Objective.ORPO, Objective.SIMPO)
 # Reads and writes of a logit in ``cross_entropy``'s kernels. Forward: a row is read for its
 # maximum, for its sum and once more, and written. Backward: zeros are written for ``nll_loss``;
 # the row's gradient is read for its sum, then read again with the log-softmax, and written
@@ -160,7 +161,7 @@ def _copy_outputs(walk: Walk, held: list[Tensor]) -> None:
     Source: accelerate ``utils/operations.py ConvertOutputsToFp32``.
     """
     copies = walk.recipe.loss.output_fp32_copies
-    if not copies or not held:
+    if not copies or not held or _takes_rows(walk):
         return
     made = [
         walk.tape.tensor(held[0].elements, _FP32, "logits of the outputs as float32")
@@ -188,9 +189,75 @@ def _full(walk: Walk, holder: list[Tensor], model: ModelArchitecture, held: list
     preferred = None
     if walk.recipe.objective is Objective.ORPO:
         preferred = _loss_of_preferred(walk, logits)
-    loss = _cross_entropy(walk, logits)
-    del logits, named
+    if _takes_rows(walk):
+        holder.append(logits)
+        held.clear()
+        del logits
+        loss = _log_probabilities(walk, holder, held)
+    else:
+        loss = _cross_entropy(walk, logits)
+        del logits
+    del named
     return loss if preferred is None else _sum_of(walk, loss, preferred)
+
+
+def _takes_rows(walk: Walk) -> bool:
+    """Whether TRL takes log-probabilities of labels row by row from fp32 logits.
+
+    Source: TRL 0.15 and later ``trainer/utils.py selective_log_softmax``; before, ``log_softmax``
+    of all logits, which were upcast.
+    """
+    settings = walk.recipe.loss
+    preference = walk.recipe.objective in _PREFERENCES
+    return preference and not settings.upcast_logits and settings.output_fp32_copies > 0
+
+
+def _log_probabilities(walk: Walk, holder: list[Tensor], held: list[Tensor]) -> Tensor:
+    """``gather`` less ``logsumexp`` of each row: keeps the fp32 logits, which are the outputs'.
+
+    Forward and backward make passing tensors of one row; all rows' gradients are then stacked.
+    A reference runs beside the policy's graph (DPO, KTO).
+    Source: PyTorch ``ReduceOps.cpp logsumexp_out_impl``, ``FunctionsManual.cpp
+    logsumexp_backward``, ``unbind_backward``.
+    """
+    logits = holder.pop()
+    tape, elements, rows = walk.tape, logits.elements, walk.sequences
+    half = logits.dtype
+    logits = cast(walk, logits, _FP32, "logits", OperationKind.LOSS)
+    held[:] = [_plain(logits)]
+    passing = [tape.tensor(elements / rows, _FP32, "row of logits, shifted")]
+    passing.clear()
+    traffic = 6 * logits.size
+    tape.elementwise("log-softmax", traffic, launches=6.0 * _count(rows), kind=OperationKind.LOSS)
+    if walk.recipe.objective in (Objective.DPO, Objective.KTO):
+        narrow = tape.tensor(elements, half, "logits of the reference")
+        passing.append(tape.tensor(elements, _FP32, "logits of the reference as float32"))
+        del narrow
+        passing.append(tape.tensor(elements / rows, _FP32, "row of the reference's logits"))
+        tape.elementwise("log-softmax", traffic, launches=6.0, kind=OperationKind.LOSS)
+        passing.clear()
+    loss = tape.tensor(1.0, _FP32, "loss")
+
+    def backward(grad: Tensor) -> tuple[Tensor]:
+        del grad
+        found = [tape.tensor(elements * (1 - 1 / rows), _FP32, "gradients of other rows")]
+        passing = [tape.tensor(elements / rows, _FP32, "gradient of a row") for _ in range(3)]
+        found.append(passing.pop())
+        passing.clear()
+        stacked = tape.tensor(elements, _FP32, "gradient of logits")
+        found.clear()
+        scattered = tape.tensor(elements, _FP32, "gradient of labels' logits")
+        tape.elementwise(
+            "log-softmax", 12 * stacked.size, launches=6.0 * _count(rows), kind=OperationKind.LOSS
+        )
+        del scattered
+        return (stacked,)
+
+    return tape.link(loss, (logits,), (logits,), backward)
+
+
+def _count(rows: Number) -> float:
+    return float(np.mean(rows))
 
 
 def _loss_of_preferred(walk: Walk, logits: Tensor) -> Tensor:
