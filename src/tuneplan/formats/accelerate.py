@@ -6,11 +6,12 @@ Source: accelerate 1.15 ``commands/config/config_args.py``, ``commands/launch.py
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
 from tuneplan.formats.carrying import Carrier
-from tuneplan.formats.deepspeed import carry_offload, follow_engine
+from tuneplan.formats.deepspeed import carry_offload, follow_engine, stage_by_name
 from tuneplan.formats.foreign import Companion, ExportedFile, ForeignDocument, Imported
 from tuneplan.formats.fsdp import KNOWN as FSDP_KNOWN
 from tuneplan.formats.fsdp import carry_fsdp
@@ -136,9 +137,7 @@ def follow_accelerate(keys: Keys, name: str, companion: Companion) -> None:
         return
     document = companion(written)
     if document is None:
-        text = message("file_not_here", "{name} is not here", name=written)
-        keys.not_carried((name,), text)
-        keys.notice(name, text)
+        _by_name(keys, name, written)
         return
     if not recognise(document):
         text = message("not_accelerate", "{file} is no configuration of accelerate", file=written)
@@ -147,6 +146,35 @@ def follow_accelerate(keys: Keys, name: str, companion: Companion) -> None:
     keys.carrier.join(document)
     keys.carry(name)
     carry_accelerate(Keys(carrier=keys.carrier, document=document), companion)
+
+
+def _by_name(keys: Keys, name: str, written: str) -> None:
+    """A file that is not here, by its name where that names the strategy."""
+    strategy = strategy_by_name(written.rpartition("/")[2].lower())
+    if strategy is None:
+        text = message("file_not_here", "{name} is not here", name=written)
+        keys.not_carried((name,), text)
+    else:
+        if keys.carrier.said("parallelism.strategy") is None:
+            keys.carry(name, ("parallelism.strategy", strategy))
+        keys.carry(name)
+        text = message(
+            "launcher_by_name",
+            "{name} is not here; by its name it is taken as {strategy}",
+            name=written,
+            strategy=strategy,
+        )
+    keys.notice(name, text)
+
+
+def strategy_by_name(file: str) -> str | None:
+    """The strategy that the name of a file tells, as those do that come with TRL and accelerate."""
+    if "fsdp" in file:
+        return "fsdp2" if re.search(r"fsdp_?2|fsdp_?v2", file) else "fsdp"
+    stage = stage_by_name(file)
+    if stage is not None:
+        return f"zero{stage}" if stage else "ddp"
+    return "ddp" if "multi_gpu" in file or "ddp" in file else None
 
 
 def carry_accelerate(keys: Keys, companion: Companion, *, alone: bool = False) -> None:

@@ -90,6 +90,9 @@ def follow_engine(keys: Keys, name: str, companion: Companion) -> None:
     if isinstance(value, Mapping):
         carry_engine(keys.under(name))
         return
+    if isinstance(value, bool):  # a flag of the program itself
+        keys.carry(name)
+        return
     written = keys.text(name)
     if written is None:
         return
@@ -107,17 +110,20 @@ def follow_engine(keys: Keys, name: str, companion: Companion) -> None:
 
 
 def _by_name(keys: Keys, name: str, written: str) -> None:
-    file = written.replace("\\", "/").rpartition("/")[2]
-    match = _BY_NAME.search(file)
-    if match is None:
-        text = message("file_not_here", "{name} is not here", name=written)
+    file = written.replace("\\", "/").rpartition("/")[2].lower()
+    stage = stage_by_name(file)
+    if stage is None:
+        text = message(
+            "engine_not_here",
+            "{name} is not here, so that nothing is known of how DeepSpeed shards the job: "
+            "--set parallelism.strategy=zero3 states it",
+            name=written,
+        )
         keys.not_carried((name,), text)
         keys.notice(name, text)
         return
-    stage = int(match[1])
     keys.agree(name, "parallelism.strategy", _STRATEGIES[stage])
-    offloads = "offload" in file.lower() and stage > 0
-    if offloads:
+    if "offload" in file and stage > 0:
         keys.agree(name, "parallelism.offload", "params" if stage == 3 else "optimizer")
     keys.notice(
         name,
@@ -129,6 +135,14 @@ def _by_name(keys: Keys, name: str, written: str) -> None:
             stage=stage,
         ),
     )
+
+
+def stage_by_name(file: str) -> int | None:
+    """The ZeRO stage that the name of a file tells, as the files do that frameworks ship."""
+    match = _BY_NAME.search(file)
+    if match is not None:
+        return int(match[1])
+    return 3 if "offload" in file and "param" in file else None  # only stage 3 off-loads weights
 
 
 def carry_engine(keys: Keys) -> None:

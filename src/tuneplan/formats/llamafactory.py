@@ -65,7 +65,7 @@ def recognise(document: ForeignDocument) -> float:
     if "base_model" in tree:
         return 0.0
     signs = sum(name in tree for name in _SIGNS)
-    if tree.get("stage") in _STAGES and "finetuning_type" in tree:
+    if str(tree.get("stage")) in _STAGES and "finetuning_type" in tree:
         signs += 4
     named = "model_name_or_path" in tree
     usual = min(1.0, 0.15 * signs + 0.2 * (named and signs > 1))

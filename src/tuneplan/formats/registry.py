@@ -13,10 +13,13 @@ from tuneplan.language import message
 FORMATS: Final[dict[str, str]] = {
     "axolotl": "tuneplan.formats.axolotl",
     "llamafactory": "tuneplan.formats.llamafactory",
+    "trl": "tuneplan.formats.trl",
+    "transformers": "tuneplan.formats.trainer",
     "deepspeed": "tuneplan.formats.deepspeed",
     "accelerate": "tuneplan.formats.accelerate",
     "torchtune": "tuneplan.formats.torchtune",
     "litgpt": "tuneplan.formats.litgpt",
+    "lm-evaluation-harness": "tuneplan.formats.evaluation_task",
 }
 _LEAST_SURE: Final = 0.2
 

@@ -109,6 +109,9 @@ def carry_precision_flags(keys: Keys) -> None:
 
 def _checkpointing(keys: Keys) -> None:
     key = f"{_T}gradient_checkpointing"
+    script = keys.flag("use_reentrant")  # an argument of many scripts
+    if script is not None:
+        keys.carry("use_reentrant", (f"{_T}use_reentrant", script))
     for name in ("gradient_checkpointing", "activation_checkpointing"):
         if keys.closed(name):  # a framework that goes its own way
             continue
