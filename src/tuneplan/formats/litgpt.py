@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from tuneplan.formats import typed_values as typed
+from tuneplan.formats.behind_line import with_file_behind
 from tuneplan.formats.carrying import Carrier
 from tuneplan.formats.data_files import NO_DATA_HERE, local_files
 from tuneplan.formats.foreign import Companion, ExportedFile, ForeignDocument, Imported
@@ -64,7 +65,7 @@ def load(document: ForeignDocument, *, companion: Companion, version: str | None
     Raises:
         InvalidRequest: Values that LitGPT would refuse, with lines and near matches.
     """
-    document = _with_config(document, companion)
+    document = with_file_behind(document, companion)
     carrier = Carrier(document)
     carrier.say("framework", f"{NAME}=={version}" if version else NAME)
     _model(carrier)
@@ -100,32 +101,6 @@ def _script(tree: Mapping[str, object]) -> str | None:
     folder = PurePosixPath(str(shell.get("program", ""))).parent.name
     known = program in ("lora.py", "full.py", "adapter.py", "adapter_v2.py")
     return f"finetune_{program.removesuffix('.py')}" if known and folder == "finetune" else None
-
-
-def _with_config(document: ForeignDocument, companion: Companion) -> ForeignDocument:
-    """What ``--config`` names, with the line's own arguments over it."""
-    named = document.tree.get("config")
-    below = companion(named) if document.form == "shell" and isinstance(named, str) else None
-    if below is None:
-        return document
-    return ForeignDocument(
-        tree=_merged(below.tree, document.tree),
-        lines=below.lines,
-        file=below.file,
-        form=document.form,
-        mistakes=(*below.mistakes, *document.mistakes),
-        unknown={**below.unknown, **document.unknown},
-        notices=(*below.notices, *document.notices),
-    )
-
-
-def _merged(below: Mapping[str, object], above: Mapping[str, object]) -> dict[str, object]:
-    found = dict(below)
-    for name, value in above.items():
-        held = found.get(name)
-        both = isinstance(held, Mapping) and isinstance(value, Mapping)
-        found[name] = _merged(held, value) if both else value  # type: ignore[arg-type]
-    return found
 
 
 def _model(carrier: Carrier) -> None:

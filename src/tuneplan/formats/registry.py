@@ -20,6 +20,7 @@ FORMATS: Final[dict[str, str]] = {
     "torchtune": "tuneplan.formats.torchtune",
     "litgpt": "tuneplan.formats.litgpt",
     "lm-evaluation-harness": "tuneplan.formats.evaluation_task",
+    "ms-swift": "tuneplan.formats.ms_swift",
 }
 _LEAST_SURE: Final = 0.2
 

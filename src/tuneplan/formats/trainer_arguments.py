@@ -27,19 +27,23 @@ _COUNTS: Final = {
     "per_device_eval_batch_size": "per_device_eval_batch_size",
     "per_gpu_eval_batch_size": "per_device_eval_batch_size",
     "gradient_accumulation_steps": "gradient_accumulation_steps",
-    "save_total_limit": "save_total_limit",
 }
 
 
-def carry_trainer_arguments(keys: Keys, companion: Companion) -> None:
+def carry_trainer_arguments(keys: Keys, companion: Companion, *, shards: bool = True) -> None:
     """Everything that ``TrainingArguments`` say, with the files that they point to.
 
     Args:
         keys: Where they stand.
         companion: Reads the DeepSpeed and FSDP files that they name.
+        shards: Whether ``deepspeed`` and ``fsdp`` are read here too.
     """
     for name, job_key in _COUNTS.items():
         carry_count(keys, name, f"{_T}{job_key}")
+    kept = keys.whole("save_total_limit")
+    if kept is not None and kept > 0:
+        keys.carry("save_total_limit", (f"{_T}save_total_limit", kept))
+    keys.irrelevant(("save_total_limit",), message("keeps_every", "every checkpoint is kept"))
     _duration(keys)
     _optimizer(keys)
     carry_precision_flags(keys)
@@ -47,7 +51,8 @@ def carry_trainer_arguments(keys: Keys, companion: Companion) -> None:
     _kernels(keys)
     _sampling(keys)
     _occasions(keys)
-    carry_sharding(keys, companion)
+    if shards:
+        carry_sharding(keys, companion)
     _chips(keys)
     keys.close(irrelevant=IRRELEVANT, not_carried=NOT_CARRIED)
 
