@@ -458,6 +458,7 @@ def check() -> CheckAnswer:
                 evidence={"mean_tokens": 350.0},
             ),
         ],
+        not_judged={"peak_throughput": "run", "full_or_adapter": "data"},
         best_changes=[
             BestChange(
                 change="pack samples into rows of 4,096 tokens, 2 a micro-batch",

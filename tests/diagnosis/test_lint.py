@@ -10,7 +10,7 @@ import pytest
 from settings import TINY_LLAMA, adapter, recipe
 from tuneplan.catalog.accelerators import load_accelerators
 from tuneplan.diagnosis.finding import Case, Finding, Severity
-from tuneplan.diagnosis.lint import RULES, lint
+from tuneplan.diagnosis.lint import RULES, lint, not_judged
 from tuneplan.diagnosis.outcome import Outcome, Variant
 from tuneplan.language import message
 from tuneplan.spec.data import TokenStatistics
@@ -297,3 +297,12 @@ def test_a_rarer_evaluation_is_proposed_that_takes_a_twentieth_of_the_run() -> N
     # 1,000 steps only
     (finding,) = findings("evaluation_forgotten", FIRES["evaluation_forgotten"][0])
     assert str(finding.fix) == "write eval_steps: 1000"
+
+
+def test_a_rule_that_could_say_nothing_is_named_with_what_is_not_known() -> None:
+    assert not_judged(SOUND) == {}
+    blind = case(statistics=None, accelerator=None, now=replace(NOW, total_s=None))
+    assert not_judged(blind)["no_headroom"] == "accelerator"
+    assert not_judged(blind)["context_beyond_data"] == "data"
+    assert not_judged(blind)["no_packing"] == "run"
+    assert set(not_judged(blind)) <= set(RULES)

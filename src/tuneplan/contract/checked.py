@@ -66,6 +66,9 @@ class CheckAnswer(Header):
     not_understood: list[Key]
     estimate: EstimateBody
     lint: list[LintFinding]
+    not_judged: dict[str, str] = Field(
+        description="Rules that could say nothing: accelerator, data or run (hours) is not known."
+    )
     best_changes: list[BestChange]
     warnings: list[Notice] = Field(description="Of the estimate and of reading the files.")
 

@@ -33,6 +33,12 @@ RULES: Final[dict[str, Rule]] = {
     "full_or_adapter": full_or_adapter,
     "single_card_first": single_card_first,
 }
+# What a rule needs to know of a job to say anything.
+_NEEDS: Final[dict[str, str]] = {
+    **dict.fromkeys(("bf16_not_native", "no_headroom", "checkpointing_with_room"), "accelerator"),
+    **dict.fromkeys(("samples_as_tokens", "context_beyond_data", "full_or_adapter"), "data"),
+    **dict.fromkeys(("peak_throughput", "evaluation_forgotten", "more_cards", "no_packing"), "run"),
+}
 _ORDER: Final = tuple(Severity)
 
 
@@ -40,3 +46,18 @@ def lint(case: Case) -> tuple[Finding, ...]:
     """Everything that the rules find, what matters most first."""
     found = [finding for rule in RULES.values() for finding in rule(case)]
     return tuple(sorted(found, key=lambda finding: _ORDER.index(finding.severity)))
+
+
+def not_judged(case: Case) -> dict[str, str]:
+    """Rules that cannot say anything about the job, and what is not known.
+
+    ``accelerator``, ``data``, or ``run``: how long it takes, for which both are needed.
+    """
+    unknown = set()
+    if case.accelerator is None:
+        unknown.add("accelerator")
+    if case.statistics is None or not case.statistics.num_samples:
+        unknown.add("data")
+    if case.now.total_s is None:
+        unknown.add("run")
+    return {rule: need for rule, need in _NEEDS.items() if need in unknown}

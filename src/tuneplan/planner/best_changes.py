@@ -51,8 +51,8 @@ def best_changes(
 ) -> tuple[BestChange, ...]:
     """At most three, the best first.
 
-    Where the job does not fit, or fits without the head-room that is wanted: what makes it fit,
-    the least loss of time first. Where it fits: what saves most of what the job's goal counts.
+    Where the job does not surely fit with the head-room that is wanted: what makes it fit, the
+    least loss of time first. Where it fits: what saves most of what the job's goal counts.
 
     Args:
         trying: Estimates a change in full.
@@ -60,7 +60,7 @@ def best_changes(
         now: The job as it is, in full.
     """
     headroom = trying.job.limits.headroom_fraction
-    room_is_wanted = not now.keeps(headroom) or now.does_not_fit
+    room_is_wanted = not (now.fits and now.keeps(headroom))
     if room_is_wanted or now.free_fraction is None:
         ranked = _by_memory(tried, trying.now, headroom)
     else:

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from tuneplan.diagnosis.finding import Case, Finding
-from tuneplan.diagnosis.lint import lint
+from tuneplan.diagnosis.lint import lint, not_judged
 from tuneplan.diagnosis.outcome import Outcome, Variant
 from tuneplan.estimation.batches import sample_lengths
 from tuneplan.estimation.run_time import RunTime
@@ -41,12 +41,15 @@ class JobCheck:
     Attributes:
         configuration: What was read.
         findings: What the rules found, what matters most first.
+        not_judged: Rules that could say nothing, and what is not known: ``accelerator``, ``data``
+            or ``run``.
         best_changes: At most three.
     """
 
     configuration: Configuration
     estimate: JobEstimate
     findings: tuple[Finding, ...]
+    not_judged: Mapping[str, str]
     best_changes: tuple[BestChange, ...]
 
 
@@ -66,10 +69,12 @@ def _check(job: StatedJob, configuration: Configuration, sources: Sources) -> Jo
     now = outcome_of(estimate)
     trying = Trying(job, estimate, sources)
     tried = trying.all()
+    case = _case(estimate, now, _variants(trying, tried))
     return JobCheck(
         configuration=configuration,
         estimate=estimate,
-        findings=lint(_case(estimate, now, _variants(trying, tried))),
+        findings=lint(case),
+        not_judged=not_judged(case),
         best_changes=best_changes(trying, tried, now),
     )
 

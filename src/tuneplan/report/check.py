@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from tuneplan.contract.checked import BestChange, CheckAnswer, ImportAnswer, Key, LintFinding
@@ -65,6 +65,7 @@ def _blocks(answer: CheckAnswer, page: Page, *, full: bool) -> Iterator[Renderab
     yield paragraph(read_sentence(answer))
     yield from verdict_blocks(estimate, answer.as_of, full=full)
     yield from _lint(answer.lint)
+    yield from _not_judged(answer.not_judged)
     yield from _changes(answer.best_changes)
     if full:
         yield from figure_blocks(estimate, page, answer.as_of, full=full)
@@ -105,7 +106,7 @@ def _fates(answer: CheckAnswer | ImportAnswer) -> tuple[Sequence[Key], ...]:
 
 def _lint(findings: Sequence[LintFinding]) -> Iterator[RenderableType]:
     if not findings:
-        yield paragraph(say("None of the usual mistakes is among its settings."))
+        yield paragraph(say("Nothing stands out."))
         return
     words = {"error": say("error"), "warning": say("warning"), "advice": say("advice")}
     lines: list[tuple[int, str, str]] = []
@@ -119,6 +120,21 @@ def _lint(findings: Sequence[LintFinding]) -> Iterator[RenderableType]:
             lines.append((1, "", say("to fix: {fix}", fix=finding.fix)))
     yield heading(say("What stands out"))
     yield hanging(lines)
+
+
+def _not_judged(rules: Mapping[str, str]) -> Iterator[RenderableType]:
+    if not rules:
+        return
+    why = {
+        "accelerator": say("no accelerator is stated"),
+        "data": say("nothing is said about the data"),
+        "run": say("its duration is not known"),
+    }
+    parts = []
+    for need in dict.fromkeys(rules.values()):
+        names = ", ".join(name for name, of in rules.items() if of == need)
+        parts.append(say("{names} ({why})", names=names, why=why.get(need, need)))
+    yield paragraph(say("Not looked for: {rules}.", rules="; ".join(parts)), style="dim")
 
 
 def place_text(finding: LintFinding) -> str:

@@ -35,6 +35,7 @@ def check_answer(check: JobCheck, *, as_of: str) -> CheckAnswer:
         job=job_document(configuration.job),
         estimate=body,
         lint=[_finding(one, configuration) for one in check.findings],
+        not_judged=dict(check.not_judged),
         best_changes=[
             _change(one, check.estimate.memory.ranges.peak_bytes.likely)
             for one in check.best_changes
