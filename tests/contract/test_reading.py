@@ -375,7 +375,7 @@ class TestFiles:
             (b"just words", "not_a_mapping", 1),
             (b"- a\n- b\n", "not_a_mapping", 1),
             (b"model: 7B\ntraining: {max_length: 5\n", "broken_yaml", 3),
-            (b"model: 7B\n\ttraining: 5\n", "broken_yaml", 2),
+            (b"model: 7B\n\ttraining: 5\n", "tab_in_yaml", 2),
             (b"model: 7B\n---\nmodel: 8B\n", "broken_yaml", 2),
             (b"model: !!python/name:os.system\n", "python_tag", 1),
             (b"model: 7B\nname: \xff\xfe\n", "not_utf8", 2),
@@ -397,7 +397,7 @@ class TestFiles:
         lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
         lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
         path.write_text("\n".join(lines))
-        assert self.read(path).message.code == "too_deep"
+        assert self.read(path).message.code == "too_many_values"
 
     def test_broken_json_and_toml_are_told_with_their_line(self, tmp_path: Path) -> None:
         for name, text, code in (

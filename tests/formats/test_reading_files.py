@@ -36,7 +36,7 @@ def test_a_program_is_refused_and_never_run(tmp_path):
     ("text", "says"),
     [
         ("a: [\n", "broken YAML"),
-        ("a: 1\n\tb: 2\n", "broken YAML"),
+        ("a: 1\n\tb: 2\n", "a tab indents this line"),
         (
             "a: &a [x, x]\nb: &b [*a, *a]\n"
             + "".join(

@@ -126,6 +126,7 @@ def test_a_length_of_null_is_no_blank():
         ("attn_implementation: flash_atention_2", "flash_attention_2"),
         ("optim: adamw_torch_fusd", "adamw_torch_fused"),
         ("save_strategy: step", "steps"),
+        ("lr_scheduler_type: cosinus", "cosine"),
         ("bnb_4bit_quant_type: nf5\nload_in_4bit: true\nuse_peft: true", "nf4"),
         ("packing_strategy: bdf", "bfd"),
         ("loss_type: chunked_nl", "chunked_nll"),

@@ -229,14 +229,14 @@ def _parse_yaml(
         return walk.value(node, "", 0), walk.lines, walk.mistakes
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
+        problem = getattr(error, "problem", None) or "it does not read"
+        told = message("broken_yaml", "broken YAML: {problem}", problem=problem)
+        if "'\\t'" in problem:
+            told = message(
+                "tab_in_yaml", "broken YAML: a tab indents this line, and YAML takes spaces only"
+            )
         raise UnreadableFile(
-            message(
-                "broken_yaml",
-                "broken YAML: {problem}",
-                problem=getattr(error, "problem", None) or "it does not read",
-            ),
-            path=name,
-            line=mark.line + 1 if mark is not None else None,
+            told, path=name, line=mark.line + 1 if mark is not None else None
         ) from None
     finally:
         loader.dispose()
@@ -302,7 +302,16 @@ class _Walk:
         """Anchors let a short text stand for endless values: there is an end to it here."""
         self.count += 1
         if self.count > _MOST_VALUES:
-            raise _too_deep(self.name)
+            raise UnreadableFile(
+                message(
+                    "too_many_values",
+                    "{path} stands for more than {limit:,} values once its anchors are written "
+                    "out: it holds too much for a configuration",
+                    path=self.name,
+                    limit=_MOST_VALUES,
+                ),
+                path=self.name,
+            )
 
     def _mapping(self, node: yaml.MappingNode, path: str, depth: int) -> dict[str, Any]:
         found: dict[str, Any] = {}

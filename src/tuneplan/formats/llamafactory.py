@@ -121,10 +121,13 @@ def _carry(keys: Keys, document: ForeignDocument, companion: Companion) -> None:
 
 
 def _refusals(keys: Keys) -> None:
+    told = set()
     for name, text in REFUSED:
         value = keys.value(name)
-        if value is not None and value is not False and value != "":
-            keys.refuse(name, text)
+        if value in (None, "") or value is False or text.code in told:
+            continue  # one key is enough to say that Megatron trains
+        keys.refuse(name, text)
+        told.add(text.code)
     if not keys.flag("do_train") and keys.flag("do_predict"):
         keys.refuse("do_predict", message("only_predicts", "it predicts, it trains nothing"))
     if keys.value("export_dir") is not None:

@@ -11,15 +11,14 @@ from tuneplan.formats.tables import Reasons
 from tuneplan.language import message
 
 _MEGATRON: Final = message("lf_megatron", "training by Megatron has no formula yet")
-_OPTIMIZER: Final = message("lf_optimizer", "this optimizer has no formula yet")
 _KT: Final = message("lf_kt", "experts on the processor (KTransformers) have no formula yet")
 
 # Keys that ask for something without a formula, where they are on.
 REFUSED: Final = (
-    ("use_galore", _OPTIMIZER),
-    ("use_apollo", _OPTIMIZER),
-    ("use_badam", _OPTIMIZER),
-    ("use_adam_mini", _OPTIMIZER),
+    ("use_galore", message("lf_galore", "GaLore has no formula yet")),
+    ("use_apollo", message("lf_apollo", "APOLLO has no formula yet")),
+    ("use_badam", message("lf_badam", "BAdam has no formula yet")),
+    ("use_adam_mini", message("lf_adam_mini", "Adam-mini has no formula yet")),
     ("use_kt", _KT),
     ("use_mca", _MEGATRON),
     ("use_megatron_bridge", _MEGATRON),

@@ -35,7 +35,10 @@ _SIGNS: Final = (
     *("per_device_eval_batch_size", "save_total_limit", "gradient_checkpointing", "deepspeed"),
     *("lr_scheduler_type", "evaluation_strategy", "eval_strategy", "max_steps", "optim"),
 )
-_OTHERS: Final = ("base_model", "finetuning_type", "train_type", "tuner_type", "sft_type")
+_OTHERS: Final = (
+    *("base_model", "finetuning_type", "train_type", "tuner_type", "sft_type"),
+    *("tensor_model_parallel_size", "micro_batch_size", "mixed_precision_recipe"),
+)
 _SECTIONS: Final = ("training_args", "training_arguments", "train_args", "trainer")
 
 

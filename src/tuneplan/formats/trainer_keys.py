@@ -24,6 +24,13 @@ OPTIMIZERS: Final = (
     *("adamw_hf", "adamw_apex_fused"),
 )
 
+# transformers trainer_utils.py SchedulerType of 5.24.
+SCHEDULERS: Final = (
+    *("linear", "cosine", "cosine_with_restarts", "polynomial", "constant", "inverse_sqrt"),
+    *("constant_with_warmup", "reduce_lr_on_plateau", "cosine_with_min_lr", "greedy"),
+    *("cosine_warmup_with_min_lr", "warmup_stable_decay"),
+)
+
 IRRELEVANT: Final = Reasons(
     (
         message("hf_learning", "what is learnt, not what it takes"),

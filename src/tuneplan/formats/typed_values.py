@@ -20,6 +20,7 @@ _FLAGS: Final = {
     **dict.fromkeys(("false", "no", "off", "0", "f", "n"), False),
 }
 _LARGEST: Final = 10**15
+_LISTED: Final = 12
 
 
 def flag(carrier: Carrier, path: str, *, of: ForeignDocument | None = None) -> bool | None:
@@ -100,17 +101,20 @@ def not_one_of(
     of: ForeignDocument | None = None,
 ) -> None:
     """Note a value that is none of the words, with the nearest ones."""
-    carrier.wrong(
-        path,
-        message(
-            "not_one_of",
-            "{value!r} is not one of {choices}",
-            value=written[:100],
-            choices=", ".join(words),
-        ),
-        near=nearest(written, words),
-        of=of,
+    text = message(
+        "not_one_of",
+        "{value!r} is not one of {choices}",
+        value=written[:100],
+        choices=", ".join(words),
     )
+    if len(words) > _LISTED:
+        text = message(
+            "none_of_many",
+            "{value!r} is none of the {count} words that are known here",
+            value=written[:100],
+            count=len(words),
+        )
+    carrier.wrong(path, text, near=nearest(written, words), of=of)
 
 
 def names(
