@@ -16,7 +16,7 @@ from tuneplan.formats.foreign import Companion
 from tuneplan.formats.fsdp import WORDS as FSDP_WORDS
 from tuneplan.formats.fsdp import carry_fsdp
 from tuneplan.formats.keys import Keys
-from tuneplan.formats.trainer_keys import IRRELEVANT, NOT_CARRIED, OPTIMIZERS
+from tuneplan.formats.trainer_keys import IRRELEVANT, NOT_CARRIED, OPTIMIZERS, SCHEDULERS
 from tuneplan.language import message
 
 _T: Final = "training."
@@ -51,6 +51,8 @@ def carry_trainer_arguments(keys: Keys, companion: Companion, *, shards: bool = 
     _kernels(keys)
     _sampling(keys)
     _occasions(keys)
+    if not keys.closed("lr_scheduler_type"):
+        keys.word("lr_scheduler_type", SCHEDULERS)
     if shards:
         carry_sharding(keys, companion)
     _chips(keys)
