@@ -40,6 +40,7 @@ from tuneplan.contract.diagnosed import (
     OomMessage,
     OomStage,
 )
+from tuneplan.contract.exported import ExportAnswer, ExportedPart
 from tuneplan.contract.job_document import job_document
 from tuneplan.contract.measured import (
     Alternative,
@@ -483,6 +484,24 @@ def check() -> CheckAnswer:
             ),
         ],
         warnings=body.warnings,
+    )
+
+
+def exported() -> ExportAnswer:
+    return ExportAnswer(
+        **header("export", as_of="2026-11-30"),
+        framework="trl",
+        framework_version="1.16.0",
+        job=job_document(load_job({"model": "gpt2"})),
+        files=[
+            ExportedPart(
+                name="train.yaml", purpose="the job", path="out/train.yaml", text="bf16: true\n"
+            )
+        ],
+        peak_bytes=Range(low=1, likely=2, high=3, basis=Basis.ANALYTIC),
+        exported_peak_bytes=None,
+        assumptions=[],
+        warnings=[],
     )
 
 

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 from tuneplan._version import __version__
 
 if TYPE_CHECKING:
-    from tuneplan._api import check, estimate, plan, trace, validate
+    from tuneplan._api import check, estimate, export, plan, trace, validate
     from tuneplan.contract.reading import load_job
     from tuneplan.errors import InputError, InvalidRequest, MissingExtra, Mistake, TuneplanError
     from tuneplan.planner.check import JobCheck
     from tuneplan.planner.estimate import JobEstimate
+    from tuneplan.planner.export import JobExport
     from tuneplan.planner.plan import Entry, Plan
     from tuneplan.planner.profile_data import profile_data
     from tuneplan.planner.trace import JobTrace
@@ -30,6 +31,7 @@ __all__ = [
     "InvalidRequest",
     "JobCheck",
     "JobEstimate",
+    "JobExport",
     "JobTrace",
     "MissingExtra",
     "Mistake",
@@ -42,6 +44,7 @@ __all__ = [
     "__version__",
     "check",
     "estimate",
+    "export",
     "load_job",
     "plan",
     "profile_data",
@@ -50,13 +53,14 @@ __all__ = [
 ]
 
 _HOMES = {
-    "tuneplan._api": ("check", "estimate", "plan", "trace", "validate"),
+    "tuneplan._api": ("check", "estimate", "export", "plan", "trace", "validate"),
     "tuneplan.contract.reading": ("load_job",),
     "tuneplan.errors": (
         *("InputError", "InvalidRequest", "MissingExtra", "Mistake", "TuneplanError"),
     ),
     "tuneplan.planner.check": ("JobCheck",),
     "tuneplan.planner.estimate": ("JobEstimate",),
+    "tuneplan.planner.export": ("JobExport",),
     "tuneplan.planner.plan": ("Entry", "Plan"),
     "tuneplan.planner.profile_data": ("profile_data",),
     "tuneplan.planner.trace": ("JobTrace",),

@@ -15,6 +15,7 @@ from tuneplan.contract.reading import load_job
 from tuneplan.planner.changing import with_settings
 from tuneplan.planner.check import JobCheck, check_configuration
 from tuneplan.planner.estimate import JobEstimate, estimate_job
+from tuneplan.planner.export import JobExport, export_job
 from tuneplan.planner.importing import Configuration, read_configuration
 from tuneplan.planner.plan import Plan, plan_job
 from tuneplan.planner.predicting import Predictor
@@ -135,6 +136,43 @@ def check(
     """
     read = _configuration(config, framework, overrides or {})
     return check_configuration(read, sources_for(read.job, today=today or _today()))
+
+
+def export(
+    job: Job,
+    *,
+    to: str,
+    launchers: Sequence[str] = (),
+    folder: str | Path | None = None,
+    today: date | None = None,
+) -> JobExport:
+    """A job as configuration and launch files of a framework; nothing is written to disk.
+
+    Args:
+        job: As for ``estimate``; a choice is refused.
+        to: ``trl``, ``llamafactory``, ``axolotl``, ``torchtune`` or ``ms-swift``; or the part of an
+            engine, ``deepspeed`` or ``accelerate``.
+        launchers: Kinds of launch file: ``torchrun``, ``accelerate``, ``deepspeed``, ``slurm``,
+            ``skypilot``, ``dstack``, ``kubernetes``, ``pytorchjob``.
+        folder: Where the files will lie, which paths are made relative to; None for the working
+            directory.
+        today: As for ``estimate``.
+
+    Returns:
+        The files with their names and texts, and what filled the job's blanks.
+
+    Raises:
+        InputError: What the user can mend; ``.mistakes`` names every setting that the framework
+            has no way to say.
+    """
+    stated = _stated(job)
+    return export_job(
+        stated,
+        sources_for(stated, today=today or _today()),
+        to=to,
+        launchers=launchers,
+        folder=None if folder is None else Path(folder),
+    )
 
 
 def validate(

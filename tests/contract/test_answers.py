@@ -42,6 +42,7 @@ ANSWERS: dict[str, BaseModel] = {
     "check": sample_answers.check(),
     "import": sample_answers.imported(),
     "oom": sample_answers.out_of_memory(),
+    "export": sample_answers.exported(),
     "explain": sample_answers.explain(),
     "catalog": sample_answers.catalog(),
     "data-profile": sample_answers.data_profile(),

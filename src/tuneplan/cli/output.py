@@ -87,6 +87,16 @@ def write_file(name: str, text: str) -> None:
         Path(name).write_text(text, encoding="utf-8")
 
 
+def make_folder(name: str) -> None:
+    """Make the folder that a user wants files in, with those around it.
+
+    Raises:
+        UnreadableFile: It cannot be made.
+    """
+    with writing(name):
+        Path(name).mkdir(parents=True, exist_ok=True)
+
+
 def print_json(answer: Mapping[str, Any]) -> None:
     """An answer as JSON on stdout."""
     import json

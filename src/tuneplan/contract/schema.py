@@ -16,6 +16,7 @@ from tuneplan.contract.answers import (
 )
 from tuneplan.contract.checked import CheckAnswer, ImportAnswer
 from tuneplan.contract.diagnosed import OomAnswer
+from tuneplan.contract.exported import ExportAnswer
 from tuneplan.contract.job import JobFile, keys, sections
 from tuneplan.contract.measured import DataProfileAnswer, ValidateAnswer
 from tuneplan.contract.spellings import IRRELEVANT, SPELLINGS
@@ -36,6 +37,7 @@ _ANSWERS: Final[dict[str, type[BaseModel]]] = {
     "catalog": CatalogAnswer,
     "data-profile": DataProfileAnswer,
     "validate": ValidateAnswer,
+    "export": ExportAnswer,
     "errors": Errors,
 }
 NAMES: Final = ("job", *_ANSWERS)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from tuneplan.formats import axolotl_writing
 from tuneplan.formats import typed_values as typed
 from tuneplan.formats.axolotl_adapter import carry_method
 from tuneplan.formats.axolotl_keys import IRRELEVANT, NOT_CARRIED, UNTIL_REFUSED
@@ -17,7 +18,6 @@ from tuneplan.formats.axolotl_training import carry_training
 from tuneplan.formats.carrying import Carrier
 from tuneplan.formats.data_files import NO_DATA_HERE, local_files
 from tuneplan.formats.foreign import Companion, ExportedFile, ForeignDocument, Imported
-from tuneplan.formats.reading_only import not_written
 from tuneplan.formats.remote_code import say_remote_code
 from tuneplan.formats.tables import close
 from tuneplan.language import message
@@ -95,8 +95,7 @@ def dump(job: StatedJob) -> tuple[ExportedFile, ...]:
     Raises:
         CannotExport: Axolotl has no way to say a setting of the job.
     """
-    del job
-    raise not_written(NAME)
+    return axolotl_writing.dump(job)
 
 
 def _model(carrier: Carrier) -> None:

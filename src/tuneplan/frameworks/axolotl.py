@@ -18,7 +18,7 @@ from tuneplan.frameworks.hugging_face import (
 from tuneplan.frameworks.ledger import Default, by_rule, switched_off
 from tuneplan.frameworks.settings import Defaults, Settings
 from tuneplan.frameworks.stack import KbitPreparation, Stack
-from tuneplan.frameworks.transformers import ddp_by_default, method_by_section
+from tuneplan.frameworks.transformers import ddp_by_default, half_of_compute, method_by_section
 from tuneplan.language import message
 from tuneplan.spec.parallelism import Strategy
 from tuneplan.spec.recipe import Kernels, Method, Objective
@@ -45,7 +45,7 @@ def axolotl_defaults(context: Context, head: Head) -> Defaults:
     batch = whole(fact("axolotl", "batch_size"))
     return replace(
         base,
-        dtype=by_rule("bfloat16" if context.has_bf16 else "float16", auto, _SCHEMA),
+        dtype=by_rule(half_of_compute(context), auto, _SCHEMA),
         precision=by_rule("bf16" if context.has_bf16 else "fp16", auto, _SCHEMA),
         max_length=whole(fact("axolotl", "max_length")),
         per_device_train_batch_size=batch,

@@ -19,7 +19,7 @@ from tuneplan.frameworks.hugging_face import (
 from tuneplan.frameworks.ledger import Default, by_rule, by_table, switched_off
 from tuneplan.frameworks.settings import Defaults, Settings
 from tuneplan.frameworks.stack import KbitPreparation, Stack
-from tuneplan.frameworks.transformers import ddp_by_default, method_by_section
+from tuneplan.frameworks.transformers import ddp_by_default, half_of_compute, method_by_section
 from tuneplan.language import message
 from tuneplan.spec.parallelism import Strategy
 from tuneplan.spec.recipe import DType, Method, Objective
@@ -35,7 +35,7 @@ def llamafactory_defaults(context: Context, head: Head) -> Defaults:
     """Defaults of ``hparams/*_args.py``; precision as the shipped files set it."""
     fact = context.software.fact
     base = hugging_face_defaults(context, head)
-    half = "bfloat16" if context.has_bf16 else "float16"
+    half = half_of_compute(context)
     shipped = message("shipped_files", "every shipped file sets it")
     inferred = message("compute_dtype", "the base is loaded in the compute dtype")
     alpha = fact("llamafactory", "lora_alpha")

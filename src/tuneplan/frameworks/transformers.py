@@ -60,6 +60,15 @@ def half_by_compute(context: Context, otherwise: Default[str]) -> Default[str]:
     return by_rule(word, reason, "transformers training_args.py bf16, fp16")
 
 
+def half_of_compute(context: Context) -> str:
+    """The half dtype of weights that are loaded in the type they compute in.
+
+    fp16 where that is asked for; else bf16, or what the chip has.
+    """
+    fp16 = context.stated.training.precision == "fp16" or not context.has_bf16
+    return "float16" if fp16 else "bfloat16"
+
+
 def transformers_defaults(context: Context, head: Head) -> Defaults:
     """``TrainingArguments`` as they stand; a measured row's compute dtype is its flag."""
     base = hugging_face_defaults(context, head)

@@ -95,7 +95,7 @@ def told_by_line(
         try:
             return use_case(job, *args, **kwargs)
         except InvalidRequest as error:
-            raise InvalidRequest([_with_line(one, job) for one in error.mistakes]) from error
+            raise type(error)([_with_line(one, job) for one in error.mistakes]) from error
         except NotSupported as error:
             raise error.at(_with_line(error.mistake, job)) from error
 
