@@ -63,9 +63,14 @@ def _some(draw: st.DrawFn, choices: dict[str, list[Any]]) -> dict[str, Any]:
     return {name: draw(st.sampled_from(choices[name])) for name in names}
 
 
-@st.composite
-def stated_jobs(draw: st.DrawFn, framework: str) -> StatedJob:
+def stated_jobs(framework: str) -> st.SearchStrategy[StatedJob]:
     """A job that reads, with any settings stated and any left blank."""
+    return stated_trees(framework).map(load_job)
+
+
+@st.composite
+def stated_trees(draw: st.DrawFn, framework: str) -> dict[str, Any]:
+    """The same as the tree of a job file."""
     method = draw(st.sampled_from(["full", "freeze", "lora", "dora", "qlora"]))
     tree: dict[str, Any] = {
         "model": "Qwen/Qwen2.5-7B-Instruct",
@@ -86,10 +91,11 @@ def stated_jobs(draw: st.DrawFn, framework: str) -> StatedJob:
         tree["parallelism"] = {"strategy": draw(st.sampled_from(_STRATEGIES))}
         if tree["parallelism"]["strategy"] not in ("ddp",) and draw(st.booleans()):
             tree["parallelism"]["offload"] = draw(st.sampled_from(["none", "optimizer", "params"]))
-    return _without_contradictions(tree)
+    without_contradictions(tree)
+    return tree
 
 
-def _without_contradictions(tree: dict[str, Any]) -> StatedJob:
+def without_contradictions(tree: dict[str, Any]) -> StatedJob:
     """The job less the keys that contradict others, which is not what is looked at here."""
     while True:
         try:
@@ -105,7 +111,8 @@ def _without_contradictions(tree: dict[str, Any]) -> StatedJob:
 
 def reread(name: str, files: Sequence[ExportedFile]) -> StatedJob:
     """What a framework's own reader here makes of exported files."""
-    documents = {one.name: parse_foreign(one.text, name=one.name) for one in files}
+    read = [one for one in files if not one.name.endswith(".txt")]
+    documents = {one.name: parse_foreign(one.text, name=one.name) for one in read}
     own = next(iter(documents.values()))
 
     def companion(path: str) -> ForeignDocument | None:
@@ -116,14 +123,26 @@ def reread(name: str, files: Sequence[ExportedFile]) -> StatedJob:
     return load_job(imported.job)
 
 
-def meaning(recipe: StatedRecipe) -> ResolvedRecipe | None:
-    """What runs on eight H100; None where it has no formula or contradicts itself."""
-    chip = None
+def meaning(recipe: StatedRecipe, *, with_software_of: StatedRecipe) -> ResolvedRecipe | None:
+    """What runs on eight cards; None where it has no formula or contradicts itself.
+
+    Versions are no part of a file; an optimizer has several names; ``max_steps`` ends a run
+    whatever its epochs; torchtune's recipes save by epoch, whatever its file says.
+    """
+    version, software = with_software_of.framework_version, with_software_of.software
+    recipe = replace(recipe, framework_version=version, software=software)
     try:
-        found = resolve_recipe(recipe, QWEN, chip, world_size=8)
+        found = resolve_recipe(recipe, QWEN, None, world_size=8)
     except InputError:
         return None
-    return replace(found, assumptions=(), notices=())
+    optimizer = replace(found.recipe.optimizer, name="")
+    run = found.run
+    if run.max_steps:
+        run = replace(run, num_train_epochs=0.0)
+    if recipe.framework == "torchtune":
+        run = replace(run, save_steps=None, saves_each_epoch=False)
+    known = replace(found.recipe, optimizer=optimizer)
+    return replace(found, recipe=known, run=run, assumptions=(), notices=())
 
 
 def without(job: StatedJob, paths: Sequence[str]) -> StatedJob:

@@ -95,7 +95,7 @@ def _precision(teller: Teller) -> dict[str, Any]:
         dtype = usual.get(precision, "bfloat16")
     flags = _PRECISIONS.get((precision, dtype))
     eight = teller.peek("quantization.bits") == 8 and teller.peek("method") == "qlora"
-    if eight and dtype == "float32":
+    if eight and precision in ("fp32", "tf32", "none") and dtype == "float32":
         why = message("eight_bits_half", "without a half format load_in_8bit loads float16")
         teller.refuse("training.precision", why, near=("bf16", "fp16"))
     elif flags is None:

@@ -100,7 +100,7 @@ def _precision(teller: Teller) -> dict[str, Any]:
     (``model/patcher.py``, ``model/adapter.py``).
     """
     precision, dtype = teller.take("training.precision"), teller.take("training.dtype")
-    trainer_writing.masters(teller, fp32_weights=_casts(teller, precision))
+    trainer_writing.masters(teller, fp32_weights=dtype == "float32")
     loaded = _LOADED_AS.get(precision or "", "float32" if precision else None)
     if dtype not in (None, "auto") and loaded is not None and dtype != loaded:
         why = message(
@@ -119,12 +119,8 @@ def _precision(teller: Teller) -> dict[str, Any]:
             why = message("pure_bf16_zero3", "pure_bf16 does not run under ZeRO-3")
             teller.refuse("training.precision", why, near=("bf16",))
         return {"pure_bf16": True}
-    return trainer_writing.precision_flags(teller, precision)
-
-
-def _casts(teller: Teller, precision: str | None) -> bool:
-    """Whether what is trained is fp32 (``model/adapter.py init_adapter``)."""
-    return precision != "none" and teller.peek("parallelism.strategy") != "zero3"
+    flags = trainer_writing.precision_flags(teller, precision)
+    return {name: value for name, value in flags.items() if value}
 
 
 def _model(teller: Teller) -> dict[str, Any]:

@@ -96,7 +96,7 @@ def _command(job: StatedJob) -> tuple[str, dict[str, Any]]:
 
 def _weights(teller: Teller) -> dict[str, Any]:
     precision, dtype = teller.take("training.precision"), teller.take("training.dtype")
-    trainer_writing.masters(teller, fp32_weights=dtype in ("float32", "float16"))
+    trainer_writing.masters(teller, fp32_weights=dtype == "float32")
     return {
         "torch_dtype": None if dtype == "auto" else dtype,
         **trainer_writing.precision_flags(teller, precision),

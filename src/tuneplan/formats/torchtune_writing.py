@@ -37,7 +37,8 @@ _DTYPES: Final = {
     ("fp32", "float32"): "fp32",
 }
 _OPTIMIZERS: Final[dict[str, dict[str, Any]]] = {
-    "adamw_torch": {"_component_": "torch.optim.AdamW"},
+    "adamw_torch": {"_component_": "torch.optim.AdamW", "fused": True},  # as its own files
+    "adamw_torch_foreach": {"_component_": "torch.optim.AdamW"},
     "adamw_torch_fused": {"_component_": "torch.optim.AdamW", "fused": True},
     "adamw_bnb_8bit": {"_component_": "bitsandbytes.optim.AdamW8bit"},
     "adamw_8bit": {"_component_": "bitsandbytes.optim.AdamW8bit"},

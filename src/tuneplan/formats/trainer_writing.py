@@ -215,7 +215,14 @@ def sampling(teller: Teller) -> dict[str, Any]:
 
 
 def engine_keys(teller: Teller) -> None:
-    """What the job says of DeepSpeed's buckets, which its own file says."""
+    """What the job says of DeepSpeed's buckets and off-loading, which its own file says.
+
+    Parameters leave the device at stage 3 only (``runtime/zero/config.py``).
+    """
+    below = teller.peek("parallelism.strategy") != "zero3"
+    if teller.take("parallelism.offload") == "params" and below:
+        why = message("offloads_at_stage_3", "DeepSpeed off-loads parameters at stage 3 only")
+        teller.refuse("parallelism.offload", why, near=("optimizer",))
     for name in ENGINE_KEYS:
         teller.take(f"parallelism.{name}")
 
