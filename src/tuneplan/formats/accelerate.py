@@ -10,13 +10,13 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from tuneplan.formats import accelerate_writing
 from tuneplan.formats.carrying import Carrier
 from tuneplan.formats.deepspeed import carry_offload, follow_engine, stage_by_name
 from tuneplan.formats.foreign import Companion, ExportedFile, ForeignDocument, Imported
 from tuneplan.formats.fsdp import KNOWN as FSDP_KNOWN
 from tuneplan.formats.fsdp import carry_fsdp
 from tuneplan.formats.keys import Keys
-from tuneplan.formats.reading_only import not_written
 from tuneplan.formats.tables import Reasons
 from tuneplan.language import message
 from tuneplan.spec.stated import StatedJob
@@ -121,13 +121,12 @@ def load(document: ForeignDocument, *, companion: Companion, version: str | None
 
 
 def dump(job: StatedJob) -> tuple[ExportedFile, ...]:
-    """Refused: see ``export``.
+    """Write the job for accelerate.
 
     Raises:
-        CannotExport: Always.
+        CannotExport: accelerate has no way to say a setting of the job.
     """
-    del job
-    raise not_written(NAME)
+    return accelerate_writing.dump(job)
 
 
 def follow_accelerate(keys: Keys, name: str, companion: Companion) -> None:

@@ -11,11 +11,11 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from tuneplan.formats import deepspeed_writing
 from tuneplan.formats.carrying import Carrier
 from tuneplan.formats.deepspeed_keys import IRRELEVANT, KNOWN, NOT_CARRIED, ZERO
 from tuneplan.formats.foreign import Companion, ExportedFile, ForeignDocument, Imported
 from tuneplan.formats.keys import Keys
-from tuneplan.formats.reading_only import not_written
 from tuneplan.language import message
 from tuneplan.spec.stated import StatedJob
 
@@ -71,13 +71,12 @@ def load(document: ForeignDocument, *, companion: Companion, version: str | None
 
 
 def dump(job: StatedJob) -> tuple[ExportedFile, ...]:
-    """Refused: see ``export``.
+    """Write the job for DeepSpeed.
 
     Raises:
-        CannotExport: Always.
+        CannotExport: DeepSpeed has no way to say a setting of the job.
     """
-    del job
-    raise not_written(NAME)
+    return deepspeed_writing.dump(job)
 
 
 def follow_engine(keys: Keys, name: str, companion: Companion) -> None:

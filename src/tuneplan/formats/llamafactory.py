@@ -10,14 +10,13 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any, Final
 
-from tuneplan.formats import llamafactory_v1
+from tuneplan.formats import llamafactory_v1, llamafactory_writing
 from tuneplan.formats.carrying import Carrier
 from tuneplan.formats.data_files import NO_DATA_HERE, local_files
 from tuneplan.formats.foreign import Companion, ExportedFile, ForeignDocument, Imported
 from tuneplan.formats.keys import Keys
 from tuneplan.formats.llamafactory_keys import IRRELEVANT, KNOWN, NOT_CARRIED, REFUSED
 from tuneplan.formats.llamafactory_method import carry_method
-from tuneplan.formats.reading_only import not_written
 from tuneplan.formats.remote_code import say_remote_code
 from tuneplan.formats.shell_hardware import carry_launch
 from tuneplan.formats.trainer_arguments import carry_trainer_arguments
@@ -92,13 +91,12 @@ def load(document: ForeignDocument, *, companion: Companion, version: str | None
 
 
 def dump(job: StatedJob) -> tuple[ExportedFile, ...]:
-    """Refused: see ``export``.
+    """Write the job for LLaMA-Factory.
 
     Raises:
-        CannotExport: Always.
+        CannotExport: LLaMA-Factory has no way to say a setting of the job.
     """
-    del job
-    raise not_written(NAME)
+    return llamafactory_writing.dump(job)
 
 
 def _carry(keys: Keys, document: ForeignDocument, companion: Companion) -> None:

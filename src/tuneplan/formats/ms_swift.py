@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any, Final
 
+from tuneplan.formats import ms_swift_writing
 from tuneplan.formats.behind_line import with_file_behind
 from tuneplan.formats.carrying import Carrier
 from tuneplan.formats.data_files import NO_DATA_HERE, local_files
@@ -20,7 +21,6 @@ from tuneplan.formats.ms_swift_keys import IRRELEVANT, NOT_CARRIED
 from tuneplan.formats.ms_swift_models import published_model
 from tuneplan.formats.ms_swift_training import carry_training
 from tuneplan.formats.ms_swift_tuner import carry_tuner
-from tuneplan.formats.reading_only import not_written
 from tuneplan.formats.shell_hardware import carry_launch
 from tuneplan.formats.trainer_arguments import carry_trainer_arguments
 from tuneplan.formats.trainer_keys import KNOWN as TRAINER_KEYS
@@ -119,8 +119,7 @@ def dump(job: StatedJob) -> tuple[ExportedFile, ...]:
     Raises:
         CannotExport: ms-swift has no way to say a setting of the job.
     """
-    del job
-    raise not_written(NAME)
+    return ms_swift_writing.dump(job)
 
 
 def _nothing_trained(keys: Keys, command: str, version: str | None) -> Imported:

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any, Final
 
+from tuneplan.formats import torchtune_writing
 from tuneplan.formats import typed_values as typed
 from tuneplan.formats.carrying import Carrier
 from tuneplan.formats.data_files import NO_DATA_HERE, local_files
 from tuneplan.formats.foreign import Companion, ExportedFile, ForeignDocument, Imported
 from tuneplan.formats.interpolation import interpolated
-from tuneplan.formats.reading_only import not_written
 from tuneplan.formats.tables import close
 from tuneplan.formats.torchtune_keys import (
     IRRELEVANT,
@@ -95,8 +95,7 @@ def dump(job: StatedJob) -> tuple[ExportedFile, ...]:
     Raises:
         CannotExport: torchtune has no way to say a setting of the job.
     """
-    del job
-    raise not_written(NAME)
+    return torchtune_writing.dump(job)
 
 
 def _objective(carrier: Carrier) -> None:

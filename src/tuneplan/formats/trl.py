@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Final
 
+from tuneplan.formats import trl_writing
 from tuneplan.formats.accelerate import carry_processes, follow_accelerate
 from tuneplan.formats.carrying import Carrier
 from tuneplan.formats.foreign import Companion, ExportedFile, ForeignDocument, Imported
@@ -23,7 +24,6 @@ from tuneplan.formats.hugging_face import (
 )
 from tuneplan.formats.hugging_face_keys import IRRELEVANT, KNOWN, NOT_CARRIED
 from tuneplan.formats.keys import Keys
-from tuneplan.formats.reading_only import not_written
 from tuneplan.formats.shell_hardware import carry_launch
 from tuneplan.formats.trainer_arguments import carry_trainer_arguments
 from tuneplan.formats.trainer_keys import KNOWN as TRAINER_KNOWN
@@ -117,13 +117,12 @@ def load(document: ForeignDocument, *, companion: Companion, version: str | None
 
 
 def dump(job: StatedJob) -> tuple[ExportedFile, ...]:
-    """Refused: see ``export``.
+    """Write the job for TRL.
 
     Raises:
-        CannotExport: Always.
+        CannotExport: TRL has no way to say a setting of the job.
     """
-    del job
-    raise not_written(NAME)
+    return trl_writing.dump(job)
 
 
 def _objective(keys: Keys, document: ForeignDocument) -> None:

@@ -19,7 +19,7 @@ from tuneplan.language import message
 from tuneplan.spec.stated import StatedJob
 
 NAME: Final = "trl"
-FILE: Final = "train.yaml"
+_FILES: Final = {"dpo": "dpo.yaml", "kto": "kto.yaml", "rm": "reward.yaml"}  # else train.yaml
 OLDEST: Final = "0.29"  # before it, arguments were spelt in other ways
 _SCRIPTS: Final = {"sft": "sft", "dpo": "dpo", "kto": "kto", "rm": "reward"}
 _METHODS: Final = {"full": False, "lora": True, "dora": True, "qlora": True}
@@ -30,7 +30,7 @@ _READS: Final = (None, "messages", "prompt_completion", "text", "preference")
 
 
 def dump(job: StatedJob, *, rows: Rows = UNKNOWN) -> tuple[ExportedFile, ...]:
-    """``train.yaml``, and DeepSpeed's JSON where ZeRO shards the job.
+    """``train.yaml`` (``dpo.yaml``, ...), and DeepSpeed's JSON where ZeRO shards the job.
 
     Raises:
         CannotExport: TRL has no key for some of the settings; all of them named.
@@ -67,14 +67,19 @@ def dump(job: StatedJob, *, rows: Rows = UNKNOWN) -> tuple[ExportedFile, ...]:
     )
     teller.finish()
     purpose = message("purpose_trl", "the job for TRL's command line")
-    own = ExportedFile(name=FILE, text=yaml_text(*sections), purpose=purpose)
+    own = ExportedFile(name=_file(job), text=yaml_text(*sections), purpose=purpose)
     return (own, *deepspeed_writing.companion(job))
 
 
 def program(job: StatedJob) -> Program:
     """TRL's script as a module: every launcher starts it alike."""
     script = _SCRIPTS.get(job.recipe.objective or "sft", "sft")
-    return Program(module=f"trl.scripts.{script}", arguments=("--config", FILE))
+    return Program(module=f"trl.scripts.{script}", arguments=("--config", _file(job)))
+
+
+def _file(job: StatedJob) -> str:
+    """The name tells the trainer, which no key of the file does."""
+    return _FILES.get(job.recipe.objective or "", "train.yaml")
 
 
 def _model(teller: Teller, dtype: str | None) -> dict[str, Any]:
