@@ -42,6 +42,9 @@ def attention(walk: Walk, x: Tensor, mixer: Attention) -> Tensor:
     del q, k, v
     if by_litgpt and mixer.rotary:
         out = litgpt.heads_joined(walk, out)
+    elif mixer.joins_rotary and not walk.recipe.attention.keeps_scores:
+        flash = _flash_share(walk.recipe, mixer, walk.length)
+        out = litgpt.heads_joined(walk, out, flash) if np.any(flash) else out
     if gate is not None:
         gate = activation(walk, gate, "sigmoid")
         out = multiply(walk, out, gate, "gated attention output")

@@ -13,7 +13,7 @@ from typing import Final
 from tuneplan.errors import NotSupported
 from tuneplan.estimation.linears import drop_out
 from tuneplan.estimation.modules import Walk, add, base_linear, dense, scale, split
-from tuneplan.estimation.operations import OperationKind
+from tuneplan.estimation.operations import Number, OperationKind
 from tuneplan.estimation.pointwise import expand_heads, norm, rotary, strided
 from tuneplan.estimation.roles import role_of
 from tuneplan.estimation.shadow import Tensor
@@ -62,16 +62,17 @@ def projections(walk: Walk, x: Tensor, mixer: Attention) -> tuple[Tensor, Tensor
     return q, k, v
 
 
-def heads_joined(walk: Walk, x: Tensor) -> Tensor:
-    """The attention output copied to one row a token.
+def heads_joined(walk: Walk, x: Tensor, share: Number = 1.0) -> Tensor:
+    """The attention output copied to one row a token (where ``share`` is 1).
 
     ``apply_rope`` ends in ``torch.cat``, so queries have one block a head; the kernel's output has
     the layout of its queries (``empty_like``), and ``reshape`` then copies it. Elsewhere queries
     keep the layout of their projection and no copy is made.
     """
     tape, elements, dtype = walk.tape, x.elements, x.dtype
-    out = tape.tensor(elements, dtype, "attention output, heads joined")
+    out = tape.tensor(elements * share, dtype, "attention output, heads joined")
     tape.elementwise("join heads", 2 * out.size, strided=strided(dtype, 2 * out.size))
+    out.elements = elements
     return tape.link(out, (x,), (), lambda grad: (grad,))
 
 

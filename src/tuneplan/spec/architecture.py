@@ -122,6 +122,8 @@ class Attention:
         head_dim: Of queries and keys; ``v_head_dim`` of values (equal except for latent attention).
         window: Keys a query sees where ``kind`` is sliding or chunked.
         rotary: Whether positions enter by rotation.
+        joins_rotary: Whether the turned and the other features of queries are joined in a new
+            tensor, one block a head, whose layout the flash kernel's output takes on.
         query_key_norm: Whether queries and keys are normalised per head.
         softcap: Whether scores are soft-capped (then SDPA's flash kernel cannot be used).
         sinks: Whether a learned sink per head joins the softmax.
@@ -145,6 +147,7 @@ class Attention:
     kind: AttentionKind = AttentionKind.FULL
     window: int | None = None
     rotary: bool = True
+    joins_rotary: bool = False
     query_key_norm: bool = False
     softcap: bool = False
     sinks: bool = False

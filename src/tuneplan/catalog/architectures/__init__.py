@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from tuneplan.catalog.architectures.fields import Fields
-from tuneplan.catalog.architectures.parts import with_fp32_scales
+from tuneplan.catalog.architectures.parts import with_fp32_scales, with_joined_rotary
 from tuneplan.errors import UnknownArchitecture
 from tuneplan.language import message
 from tuneplan.spec.architecture import ModelArchitecture
@@ -27,6 +27,12 @@ FP32_SCALE: Final = frozenset(
         *("olmo2", "olmo3", "gpt_oss", "nemotron_h", "deepseek_v4", "qwen3_next"),
         *("qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text"),
     )
+)
+
+# Types whose ``apply_rotary_pos_emb`` ends in ``torch.cat`` of a turned and another part
+# (transformers 5.24, ``modeling_*.py`` of each).
+JOINS_ROTARY: Final = frozenset(
+    (*("phi", "phi3", "gpt_neox", "glm", "glm4", "glm4_moe"), *("stablelm", "minimax_m2"))
 )
 
 # model_type -> "module" of this package (the builder has the name of the type), or
@@ -117,6 +123,8 @@ def build_architecture(
     fields.raise_mistakes()
     if config.get("model_type") in FP32_SCALE:
         architecture = with_fp32_scales(architecture)
+    if config.get("model_type") in JOINS_ROTARY:
+        architecture = with_joined_rotary(architecture)
     return replace(
         architecture,
         name=name,

@@ -326,3 +326,15 @@ def with_fp32_scales(architecture: ModelArchitecture) -> ModelArchitecture:
         groups=tuple(replace(group, layer=layer_of(group.layer)) for group in architecture.groups),
         outer=scaled(architecture.outer),
     )
+
+
+def with_joined_rotary(architecture: ModelArchitecture) -> ModelArchitecture:
+    """The same model, its attention joining turned and other features of queries."""
+
+    def group_of(group: LayerGroup) -> LayerGroup:
+        mixer = group.layer.mixer
+        if not (isinstance(mixer, Attention) and mixer.rotary):
+            return group
+        return replace(group, layer=replace(group.layer, mixer=replace(mixer, joins_rotary=True)))
+
+    return replace(architecture, groups=tuple(map(group_of, architecture.groups)))
