@@ -390,6 +390,39 @@ def _scores(
     return masked, kept
 
 
+def _for_math(walk: Walk, x: Tensor, own_elements: Number, name: str) -> Tensor:
+    """PyTorch's math kernel computes half precision in fp32; autocast narrows its products again.
+
+    Source: ``aten/src/ATen/native/transformers/attention.cpp _scaled_dot_product_attention_math``
+    (unless ``allowFP16BF16ReductionMathSDP``).
+    """
+    if walk.recipe.attention is AttentionKernel.SDPA_MATH and walk.recipe.autocast:
+        own = Tensor(x.storage, own_elements, x.dtype, x.node)  # before heads are broadcast
+        return cast(walk, own, _FP32, name)
+    return x
+
+
+def _broadcast(walk: Walk, x: Tensor, repeated: Number, name: str) -> Tensor:
+    """Heads that a product broadcasts: a view of one sequence's, a copy of several sequences'."""
+    if np.all(x.elements >= repeated):
+        return x
+    tape, elements, dtype = walk.tape, x.elements, x.dtype
+    several = np.asarray(walk.sequences) > 1
+    size = np.where(several, repeated, 0.0)
+    out = Tensor(x.storage, repeated, dtype)
+    if np.any(several):
+        copied = size if isinstance(walk.sequences, np.ndarray) else float(size)
+        out = tape.tensor(copied, dtype, f"{name} of every head")
+        tape.elementwise("repeat", x.size + out.size)
+        out.elements = repeated
+
+    def backward(grad: Tensor) -> tuple[Tensor]:
+        del grad
+        return (tape.tensor(elements, dtype, f"gradient of {name}"),)
+
+    return tape.link(out, (x,), (), backward)
+
+
 def _eager(walk: Walk, qkv: list[Tensor], mixer: Attention) -> Tensor:
     """Scores in memory: product, scale, mask, fp32 softmax, cast, product.
 
@@ -403,7 +436,12 @@ def _eager(walk: Walk, qkv: list[Tensor], mixer: Attention) -> Tensor:
     if recipe.autocast and dtype is _FP32:
         dtype = recipe.compute_dtype
     # Autocast casts the arguments of each product, values when the second one comes.
-    q, k = cast(walk, q, dtype, "queries"), cast(walk, k, dtype, "keys")
+    tokens = walk.tokens
+    q = cast(walk, _for_math(walk, q, q.elements, "queries"), dtype, "queries")
+    k = cast(walk, _for_math(walk, k, tokens * mixer.key_size, "keys"), dtype, "keys")
+    v = _for_math(walk, v, tokens * mixer.value_size, "values")
+    if recipe.attention is AttentionKernel.SDPA_MATH:
+        k = _broadcast(walk, k, q.elements, "keys")
     keys = walk.length * (1.0 + 1.0 / mixer.pooled) if mixer.pooled else walk.length
     scores = walk.sequences * mixer.num_attention_heads * walk.length * keys
     sizes = (q.elements, k.elements, v.elements)
@@ -427,6 +465,8 @@ def _eager(walk: Walk, qkv: list[Tensor], mixer: Attention) -> Tensor:
         del narrow
     del masked
     v = cast(walk, v, dtype, "values")
+    if recipe.attention is AttentionKernel.SDPA_MATH:
+        v = _broadcast(walk, v, output, "values")
     # What the second product keeps is let go as soon as that one's backward is over.
     of_product = [chance.storage, v.storage]
     if tape.grad:
