@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tuneplan.catalog.architectures import build_architecture
+from tuneplan.catalog.bare_gpt import gpt_config, is_bare_gpt
 from tuneplan.catalog.bare_size import parse_bare_size, typical_config
 from tuneplan.catalog.model_building import (
     ResolvedModel,
@@ -33,6 +34,7 @@ from tuneplan.spec.answer import Assumption
 from tuneplan.spec.architecture import ModelArchitecture
 
 _BARE_SIZE_SOURCE: Final = "docs/reference/models.md, rule for bare sizes"
+_BARE_GPT_SOURCE: Final = "docs/reference/models.md, a GPT by its dimensions"
 
 
 class ModelCatalog:
@@ -103,6 +105,8 @@ class ModelCatalog:
         known = self._by_name.get(normalized(text))
         if known is not None:
             return self._from_entry(known, text)
+        if is_bare_gpt(text):
+            return _from_dimensions(text)
         size = parse_bare_size(text)
         if size is not None:
             return _from_bare_size(text, size)
@@ -216,6 +220,24 @@ def _from_bare_size(text: str, num_parameters: float) -> ResolvedModel:
             how_to_set="model: a catalogue name or the path of a config.json",
         )
         for key in ("model_type", *assumed)
+    )
+    return ResolvedModel(
+        architecture=replace(architecture, assumed_fields=assumed), assumptions=assumptions
+    )
+
+
+def _from_dimensions(text: str) -> ResolvedModel:
+    config, assumed = gpt_config(text)
+    architecture, _ = build_architecture(config, name=text.strip(), source=_BARE_GPT_SOURCE)
+    assumptions = tuple(
+        Assumption(
+            name=f"model.{field}",
+            value=config[field],
+            reason=message("gpt_dimension", "usual for a GPT of Megatron-LM's"),
+            source=_BARE_GPT_SOURCE,
+            how_to_set="model: gpt:num_layers=...,hidden_size=...,num_attention_heads=...",
+        )
+        for field in assumed
     )
     return ResolvedModel(
         architecture=replace(architecture, assumed_fields=assumed), assumptions=assumptions

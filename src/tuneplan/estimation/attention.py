@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from tuneplan.estimation import litgpt
+from tuneplan.estimation.fused_softmax import fused_softmax
 from tuneplan.estimation.linears import linear
 from tuneplan.estimation.modules import Walk, cast, promote, share, split
 from tuneplan.estimation.operations import AttentionShape, Number, Operation, OperationKind
@@ -172,6 +173,8 @@ def attention_core(walk: Walk, qkv: list[Tensor], mixer: Attention) -> Tensor:
         v = expand_heads(walk, v, mixer, mixer.v_head_dim, "values", share)
         qkv += [k, v]
         del k, v
+    if kernel is AttentionKernel.FUSED_SOFTMAX:
+        return fused_softmax(walk, qkv, mixer, _record)
     if kernel.keeps_scores:
         return _eager(walk, qkv, mixer)
     return _fused(walk, qkv, mixer)
@@ -323,6 +326,8 @@ def _fused(walk: Walk, qkv: list[Tensor], mixer: Attention) -> Tensor:
     accumulates = 1.0 if dtype is not _FP32 and mixer.head_dim > 64 else flash
 
     def backward(grad: Tensor) -> tuple[Tensor, ...]:
+        if recipe.recomputes_attention:
+            _record(walk, mixer, backward=False, bytes_moved=traffic)
         results = [
             tape.tensor(size, dtype, f"gradient of {name}")
             for size, name in zip(sizes, ("queries", "keys", "values"), strict=True)

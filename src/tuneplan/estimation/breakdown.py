@@ -35,6 +35,22 @@ _FORMULAS: Final[Mapping[str, tuple[str, str]]] = {
         "gradient bytes once more",
         "PyTorch DDP reducer (gradient_as_bucket_view=False)",
     ),
+    "in_flight_activations": (
+        "(micro-batches in flight - 1) x what the layers keep of one",
+        "Narayanan et al. 2021 (arXiv 2104.04473), section 2.2",
+    ),
+    "sequence_buffer": (
+        "tokens x hidden_size x bytes each",
+        "Megatron-LM core/utils.py GlobalMemoryBuffer",
+    ),
+    "context_buffer": (
+        "2 x tokens x (key size + value size) x bytes each",
+        "Transformer Engine attention.py, ring of keys and values",
+    ),
+    "stage_buffer": (
+        "2 x tokens x hidden_size x bytes each / tensor ranks that share the positions",
+        "Megatron-LM core/pipeline_parallel/p2p_communication.py",
+    ),
     "gathered_units": (
         "embeddings, final norm and head, gathered from the first forward to the end of backward",
         "PyTorch FSDP root unit",

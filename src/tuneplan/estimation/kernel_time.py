@@ -41,6 +41,16 @@ _TRITON_SHARE: Final = {"flash_attention_2": 0.32, "flash_attention_3": 0.185}
 # eager_attention_forward (transformers 4.48) and PyTorch's softmax kernels.
 _EAGER_FORWARD_BYTES: Final = 28.0
 _EAGER_BACKWARD_BYTES: Final = 30.0
+# Megatron's fused scale, mask and softmax stays in half precision, dropout after it: scores written
+# 2, read 2, probabilities written 2, dropped 2 + 1 + 2, read 2; backward: their gradient written 2,
+# dropped 2 + 1 + 2, read 2 with the probabilities 2, that of the scores written 2, read twice 4,
+# dropped probabilities for the values 2 (megatron/fused_kernels/
+# scaled_upper_triang_masked_softmax.h, megatron/model/transformer.py CoreAttention).
+_FUSED_SOFTMAX_BYTES: Final = (13.0, 19.0)
+# Half-precision operands whose inner size is no multiple of eight do not suit tensor cores (NVIDIA,
+# "Matrix Multiplication Background", tensor core requirements); published runs that differ in the
+# number of heads alone lose as much as batched products at the rate of fp32 units.
+_TENSOR_CORE_MULTIPLE: Final = 8
 
 
 def operation_time_s(operation: Operation, curves: ChipCurves) -> Number:
@@ -236,6 +246,8 @@ def _eager_attention_s(
     """Two (five backward) batched products at the chip's product rate, then the score traffic."""
     elements = visible_pairs(shape) * shape.num_sequences * shape.num_heads
     per_element = _EAGER_BACKWARD_BYTES if shape.backward else _EAGER_FORWARD_BYTES
+    if shape.kernel is AttentionKernel.FUSED_SOFTMAX:
+        per_element = _FUSED_SOFTMAX_BYTES[1 if shape.backward else 0]
     curve = gemm_curve(curves, dtype)
     length = np.asarray(shape.length, dtype=float)
     rate = (
@@ -249,6 +261,8 @@ def _eager_attention_s(
     batch = np.asarray(shape.num_sequences, dtype=float) * shape.num_heads
     wide = gemm_time_s(curve, length * batch, length, float(shape.head_dim))
     rate = np.maximum(rate, 2.0 * length * length * batch * shape.head_dim / wide)
+    if shape.kernel is AttentionKernel.FUSED_SOFTMAX and shape.head_dim % _TENSOR_CORE_MULTIPLE:
+        rate = np.minimum(rate, _peak_flop_per_s(curves, DType.FLOAT32))
     traffic = np.asarray(elements) * per_element / curves.streaming_bytes_per_s
     return _plain(np.asarray(flop) / rate + traffic)
 

@@ -20,6 +20,7 @@ from tuneplan.estimation.pointwise import norm
 from tuneplan.estimation.recording import Recording, record_layer
 from tuneplan.estimation.roles import Place
 from tuneplan.estimation.selective import split_kept
+from tuneplan.estimation.sequence_parallel import positions_shared, whole_positions
 from tuneplan.estimation.shadow import Meter, Tape, Tensor
 from tuneplan.estimation.streams import run_streams
 from tuneplan.spec.architecture import Attention, Layer, MixtureOfExperts, Weight
@@ -124,6 +125,15 @@ def _norms_of(
 
 
 def _block(walk: Walk, x: Tensor, block: object) -> Tensor:
+    if walk.sequence_ranks == 1:
+        return _whole_block(walk, x, block)
+    x = whole_positions(walk, x)
+    out = _whole_block(walk, x, block)
+    del x
+    return positions_shared(walk, out)
+
+
+def _whole_block(walk: Walk, x: Tensor, block: object) -> Tensor:
     if isinstance(block, Attention):
         return attention(walk, x, block)
     if isinstance(block, MixtureOfExperts):
@@ -166,6 +176,7 @@ def profile_layer(
     wants_gradient: bool = True,
     input_wants_gradient: bool = True,
     accumulating: bool = False,
+    sequence_ranks: int = 1,
 ) -> LayerProfile:
     """Walk one layer forward and backward under the recipe's checkpointing.
 
@@ -173,14 +184,17 @@ def profile_layer(
     count many micro-batches at once. ``record`` also says what is alive at the peaks (slower);
     with ``accumulating`` weight gradients exist already and new ones are added to them;
     ``wants_gradient`` is False where nothing before or in this layer is trained,
-    ``input_wants_gradient`` where nothing before it is.
+    ``input_wants_gradient`` where nothing before it is; ``sequence_ranks`` share the positions
+    between the blocks.
     """
     tokens = sequences * length
-    elements = tokens * hidden_size * layer.streams
+    elements = tokens * hidden_size * layer.streams / sequence_ranks
     checkpointed = recipe.gradient_checkpointing is not Checkpointing.NONE
 
     def walk_on(tape: Tape) -> Walk:
-        return Walk(tape, recipe, tokens, sequences, length, place)
+        return Walk(
+            tape, recipe, tokens, sequences, length, place, sequence_ranks=sequence_ranks
+        )  # fmt: skip
 
     def start(tape: Tape) -> Tensor:
         if wants_gradient and input_wants_gradient:

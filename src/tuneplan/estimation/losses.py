@@ -19,6 +19,7 @@ from tuneplan.estimation.pointwise import activation, norm
 from tuneplan.estimation.recomputed_chunks import recomputed_chunks, tiled
 from tuneplan.estimation.recording import Recording, record_head
 from tuneplan.estimation.roles import Place, role_of
+from tuneplan.estimation.sequence_parallel import whole_positions
 from tuneplan.estimation.shadow import Meter, Storage, Tape, Tensor
 from tuneplan.estimation.streams import alternates, merge_streams
 from tuneplan.spec.architecture import ModelArchitecture, Weight, WeightKind
@@ -75,14 +76,17 @@ def profile_head(
     record: bool = False,
     wants_gradient: bool = True,
     accumulating: bool = False,
+    sequence_ranks: int = 1,
 ) -> HeadProfile:
     """Walk final norm, head and loss forward and backward."""
     tokens = sequences * length
     meter = Meter(record=record)
     tape = Tape(meter, grad=True)
     tape.accumulating = accumulating
-    walk = Walk(tape, recipe, tokens, sequences, length, Place.HEAD)
-    elements = tokens * model.hidden_size * model.streams
+    walk = Walk(
+        tape, recipe, tokens, sequences, length, Place.HEAD, sequence_ranks=sequence_ranks
+    )  # fmt: skip
+    elements = tokens * model.hidden_size * model.streams / sequence_ranks
     x = (
         tape.leaf(elements, recipe.hidden_dtype, "last hidden state")
         if wants_gradient
@@ -95,6 +99,8 @@ def profile_head(
     if final:
         x = norm(walk, x, final[-1])
     walk.place = Place.HEAD
+    if sequence_ranks > 1:
+        x = whole_positions(walk, x)
     held: list[Tensor] = []
     # The model's forward still names the normalised hidden states while the loss is computed.
     named = x.storage

@@ -99,8 +99,9 @@ def assemble(
     parallelism: Parallelism,
     held: Persistent,
     compute_capability: float | None = None,
+    more: dict[str, Number] | None = None,
 ) -> MemoryCount:
-    """Put walked layers and what stays together for one rank."""
+    """Put walked layers and what stays together for one rank; ``more`` is there in every phase."""
     stack = _Stack(
         walked.model,
         recipe,
@@ -109,7 +110,7 @@ def assemble(
         held,
         gathered(walked.model, recipe, parallelism, held),
     )
-    return _put_together(stack, _base(stack, compute_capability))
+    return _put_together(stack, _base(stack, compute_capability) | _present(more or {}))
 
 
 @dataclass(slots=True)
@@ -161,7 +162,7 @@ def _base(stack: _Stack, compute_capability: float | None) -> dict[str, Number]:
         base["reference_model"] = (
             stack.model.total_parameters * recipe.frozen_dtype.num_bytes / weights
         )
-    if parallelism.strategy is Strategy.DDP:
+    if parallelism.strategy is Strategy.DDP and not recipe.gradient_buffer:
         base["gradient_buckets"] = held.gradient_bytes
     base["mask_buffer"] = float(stack.model.mask_buffer_bytes)
     base["token_ids"] = 3 * 8.0 * stack.tokens
@@ -511,7 +512,8 @@ def _step_temporary(stack: _Stack) -> float:
     if stack.parallelism.offload is not Offload.NONE:
         return 0.0
     zero = (Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3)
-    flat = stack.parallelism.strategy not in zero  # else among the gathered
+    # Where gradients are fp32 in a buffer the step reads them there; ZeRO's is among the gathered.
+    flat = stack.parallelism.strategy not in zero and not stack.recipe.gradient_buffer
     temporary = step_temporary_bytes(stack.held, stack.recipe, flat_masters=flat)
     return temporary / states + stack.gathered.step_bytes
 

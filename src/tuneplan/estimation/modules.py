@@ -34,6 +34,7 @@ class Walk:
         chunked: Linears run over chunks of tokens: a second weight gradient stands beside the
             first one while they are summed.
         returned: What the meter said when the model returned, where the loss comes after.
+        sequence_ranks: Ranks that share the positions between blocks (``sequence_parallel``).
     """
 
     tape: Tape
@@ -44,6 +45,7 @@ class Walk:
     place: Place = Place.LAYER
     chunked: bool = False
     returned: tuple[Number, tuple[tuple[str, float], ...]] | None = None
+    sequence_ranks: int = 1
 
 
 def promote(one: DType, other: DType) -> DType:

@@ -182,6 +182,8 @@ def _zero(
     Source: DeepSpeed 0.19 ``runtime/zero/stage_1_and_2.py`` (ipg buffers), ``stage3.py``
     (``max_live_parameters``, prefetch bucket); the fp32 gradient partition exists during the step.
     """
+    if parallelism.reduces_in_place:
+        return Gathered()
     width = recipe.compute_dtype.num_bytes
     trained = held.num_trained
     bucket = min(parallelism.reduce_bucket_elements, trained) * width

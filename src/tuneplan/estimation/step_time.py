@@ -53,6 +53,9 @@ _SEVERAL_NODES: Final = (0.90, 1.25)
 # core, 19 to 26 us in the published runs that wait for the host (Qwen 1 at 256 tokens).
 _LAUNCH_FACTORS: Final = (0.65, 2.0)
 _OFFLOADED: Final = (0.75, 1.40)
+# Several ranks that share a layer or a stack: which collectives overlap, how even the stages are
+# and what the framework's version fuses are assumptions.
+_SPLIT_MODEL: Final = (0.85, 1.25)
 # DeepSpeed on several cards runs Python hooks around every module and buckets that no term counts:
 # published ZeRO-2 and ZeRO-3 runs take 1.2 to 2.3 times the sum.
 _DEEPSPEED: Final = (0.90, 1.80)
@@ -233,9 +236,9 @@ def step_time(
     compute = compute_time(operations_per_micro_batch, operations_per_step, recipe, curves)
     units = communication_units(architecture, recipe)
     terms = [
-        *_compute_terms(compute, recipe, curves),
+        *compute_terms(compute, recipe, curves),
         communication_term(units, recipe, parallelism, cluster, curves),
-        _host_term(recipe),
+        host_term(recipe),
     ]
     offload = offload_term(units, recipe, parallelism, cluster)
     if offload is not None:
@@ -248,7 +251,7 @@ def step_time(
         parallelism,
         cluster,
         shares,
-        host=_host_factors(compute, likely),
+        host=host_factors(compute, likely),
         unpacks=recipe.quantization is not None and not recipe.quantization.one_kernel,
     )
     return StepTime(
@@ -259,7 +262,7 @@ def step_time(
     )
 
 
-def _host_factors(compute: ComputeTime, likely: float) -> tuple[float, float]:
+def host_factors(compute: ComputeTime, likely: float) -> tuple[float, float]:
     """The step with the host's time of an operation at its P10 and P90, over the likely step."""
     if not likely:
         return 1.0, 1.0
@@ -295,8 +298,10 @@ def prior_width(
     if parallelism.data > 1:
         pcie = cluster.interconnect in ("pcie", "none")
         causes.append((_ONE_NODE_PCIE if pcie else _ONE_NODE_NVLINK, 1.0))
-        if parallelism.strategy in _ZERO:
+        if parallelism.strategy in _ZERO and not parallelism.reduces_in_place:
             causes.append((_DEEPSPEED, 1.0))
+    if parallelism.splits_model:
+        causes.append((_SPLIT_MODEL, 1.0))
     if cluster.num_nodes > 1:
         causes.append((_SEVERAL_NODES, 1.0))
     causes.append((_OFFLOADED, shares.get("offload", 0.0)))
@@ -310,9 +315,10 @@ def prior_width(
     )
 
 
-def _compute_terms(
+def compute_terms(
     compute: ComputeTime, recipe: TrainingRecipe, curves: ChipCurves
 ) -> tuple[Term, ...]:
+    """Kernel seconds of a step by kind, and what the host adds."""
     inputs = {
         "table": curves.table,
         "micro_batches": recipe.gradient_accumulation_steps,
@@ -345,7 +351,8 @@ def _compute_terms(
     return (*kernels, launch)
 
 
-def _host_term(recipe: TrainingRecipe) -> Term:
+def host_term(recipe: TrainingRecipe) -> Term:
+    """What the host does around each micro-batch."""
     micro_batches = recipe.gradient_accumulation_steps
     return Term(
         kind="host",

@@ -73,7 +73,9 @@ def walk_model(
     seen = seen_by_layers(with_expert_targets(model, recipe), parallelism)
     if recipe.autocast and keeps_fp32_streams(model):
         seen = replace(seen, hidden_dtype=DType.FLOAT32)
-    accumulating = recipe.gradient_accumulation_steps > 1 and not recipe.optimizer.in_backward
+    several = recipe.gradient_accumulation_steps > 1 or recipe.gradient_buffer
+    accumulating = several and not recipe.optimizer.in_backward
+    sequence_ranks = parallelism.tensor if parallelism.sequence else 1
     groups = []
     for group in model.groups:
         for part, place, wants, from_outside in parts_of(model, seen, group):
@@ -88,11 +90,13 @@ def walk_model(
                 wants_gradient=wants,
                 input_wants_gradient=from_outside,
                 accumulating=accumulating,
+                sequence_ranks=sequence_ranks,
             )
             groups.append((part, profile))
     head = profile_head(
-        model, seen, sequences=sequences, length=length, record=record, accumulating=accumulating
-    )
+        model, seen, sequences=sequences, length=length, record=record, accumulating=accumulating,
+        sequence_ranks=sequence_ranks,
+    )  # fmt: skip
     return Walked(
         model=model,
         recipe=seen,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from tuneplan.estimation.adapters import split_targets
 from tuneplan.frameworks.attention import AttentionChoice, choose_kernel
 from tuneplan.frameworks.context import Context
-from tuneplan.frameworks.ledger import Ledger, by_rule, by_table
+from tuneplan.frameworks.ledger import Ledger, by_rule, by_table, switched_on
 from tuneplan.frameworks.optimizers import implementation_of, make_optimizer
 from tuneplan.frameworks.settings import Settings
 from tuneplan.frameworks.stack import FsdpUpcast, KbitPreparation, Stack
@@ -16,6 +16,7 @@ from tuneplan.spec.parallelism import Strategy
 from tuneplan.spec.recipe import (
     Adapter,
     AttentionKernel,
+    Checkpointing,
     DType,
     Kernels,
     Loss,
@@ -62,7 +63,8 @@ def resolve_dtypes(
     precision, while the wrapped units compute in half; autocast alone changes no weight.
     """
     half = settings.half
-    engine_half = half if settings.head.deepspeed else None
+    by_engine = settings.head.deepspeed or stack.half_engine
+    engine_half = half if by_engine else None
     fp32 = settings.precision in ("fp32", "tf32")
     load = engine_half or settings.dtype
     compute = half or (DType.FLOAT32 if fp32 else load)
@@ -74,7 +76,7 @@ def resolve_dtypes(
     if upcast is not FsdpUpcast.NONE:
         trainable, adapter = DType.FLOAT32, DType.FLOAT32
     trained_all = settings.method is Method.FULL
-    kept = stack.fp32_outer and half is not None and not settings.head.deepspeed
+    kept = stack.fp32_outer and half is not None and not by_engine
     outer = DType.FLOAT32 if kept else _outer_dtype(kbit, frozen, half)
     prepared = kbit is not KbitPreparation.NONE or kept
     norm = DType.FLOAT32 if prepared else (trainable if trained_all else frozen)
@@ -85,6 +87,7 @@ def resolve_dtypes(
         prepared=prepared,
         layer_norms=autocast and _has_layer_norms(context),
         embedding=trainable if trained_all else outer,
+        by_engine=by_engine,
     )
     return WeightDTypes(
         compute=compute,
@@ -95,7 +98,9 @@ def resolve_dtypes(
         trainable=trainable,
         adapter=adapter,
         hidden=hidden,
-        masters=_masters(settings, engine_half=engine_half, context=context, ledger=ledger),
+        masters=_masters(
+            settings, engine_half=engine_half, context=context, stack=stack, ledger=ledger
+        ),
         fsdp_upcast=upcast is not FsdpUpcast.NONE,
         hidden_reason=reason,
     )
@@ -136,13 +141,14 @@ def _hidden_dtype(
     prepared: bool,
     layer_norms: bool,
     embedding: DType,
+    by_engine: bool,
 ) -> tuple[DType, Message]:
     if layer_norms and settings.method is Method.QLORA:
         return DType.FLOAT32, message(
             "hidden_layer_norm",
             "under autocast LayerNorm returns fp32, and bitsandbytes' linears return what they got",
         )
-    if half is not None and settings.head.deepspeed:
+    if half is not None and by_engine:
         return half, message("hidden_engine", "the engine computes everything in {d}", d=half)
     if half is not None and settings.head.fsdp:
         return half, message("hidden_fsdp", "FSDP gathers the layers in {d}", d=half)
@@ -158,7 +164,12 @@ def _hidden_dtype(
 
 
 def _masters(
-    settings: Settings, *, engine_half: DType | None, context: Context, ledger: Ledger
+    settings: Settings,
+    *,
+    engine_half: DType | None,
+    context: Context,
+    stack: Stack,
+    ledger: Ledger,
 ) -> bool:
     """Whether fp32 copies lie beside the trained weights."""
     stated = settings.master_weights
@@ -166,6 +177,19 @@ def _masters(
         return False
     if stated is not None and not (engine_half is not None and stated is False):
         return stated and (engine_half is not None or settings.dtype is not DType.FLOAT32)
+    if stated is False and stack.half_engine and not settings.head.deepspeed:
+        ledger.notice(
+            message(
+                "masters_needed_by_framework",
+                "this framework always keeps fp32 master weights; they are counted",
+            ),
+            "training.master_weights",
+        )
+        return True
+    if stack.half_engine and not settings.head.deepspeed:
+        reason = message("masters_own_engine", "its optimizer updates fp32 copies")
+        source = "Megatron-LM core/optimizer/distrib_optimizer.py"
+        return ledger.assume("training.master_weights", switched_on(reason, source))
     if stated is False:
         option = context.software.fact("deepspeed", "half_master_option")
         if option.value != "available":
@@ -202,6 +226,7 @@ def build_recipe(
         ),
     )
     attention = _attention(context, settings, stack, dtypes, ledger)
+    kernel = stack.attention_kernel or attention.kernel
     adapter = _adapter(context, settings, stack, dtypes, ledger)
     own = stack.optimizer_step if settings.optim == "adamw_torch" else None
     implementation = ledger.assume(
@@ -231,9 +256,12 @@ def build_recipe(
         hidden_dtype=dtypes.hidden,
         norm_dtype=dtypes.norm,
         optimizer=optimizer,
-        gradient_checkpointing=settings.gradient_checkpointing,
+        gradient_checkpointing=_recomputation(settings, stack),
+        recomputes_attention=_recomputes_attention(settings, stack),
+        gradient_dtype=stack.gradient_dtype,
+        gradient_buffer=stack.gradient_buffer,
         use_reentrant=settings.use_reentrant,
-        attention=attention.kernel,
+        attention=kernel,
         loss=_loss(settings, stack, ledger),
         kernels=_kernels(settings, stack, ledger),
         per_device_train_batch_size=settings.per_device_train_batch_size,
@@ -268,6 +296,19 @@ def _in_backward(context: Context, stack: Stack) -> bool:
     if stated is not None:
         return stated
     return stack.optimizer_in_backward or context.measured.optimizer_in_backward
+
+
+def _recomputes_attention(settings: Settings, stack: Stack) -> bool:
+    return stack.recomputes_attention and (
+        settings.gradient_checkpointing is Checkpointing.SELECTIVE
+    )
+
+
+def _recomputation(settings: Settings, stack: Stack) -> Checkpointing:
+    """Where selective means attention alone (Megatron), nothing else is recomputed."""
+    if _recomputes_attention(settings, stack):
+        return Checkpointing.NONE
+    return settings.gradient_checkpointing
 
 
 def _kbit(context: Context, settings: Settings, stack: Stack, ledger: Ledger) -> KbitPreparation:

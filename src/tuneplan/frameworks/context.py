@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from packaging.version import Version
 
@@ -53,7 +54,12 @@ class Software:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """Everything known before the first setting is resolved."""
+    """Everything known before the first setting is resolved.
+
+    Attributes:
+        world_size: Ranks that see different samples.
+        degrees: Tensor, pipeline, context and expert degrees above 1.
+    """
 
     architecture: ModelArchitecture
     accelerator: Accelerator | None
@@ -62,6 +68,7 @@ class Context:
     measured: MeasuredFacts
     world_size: int = 1
     num_nodes: int = 1
+    degrees: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def model_type(self) -> str:

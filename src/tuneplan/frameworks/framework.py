@@ -28,6 +28,7 @@ class Framework:
         defaults: What each job key is when blank.
         stack: What the framework makes of the settings.
         on_one_card: Strategy of a single rank, where an engine runs even there.
+        degrees: Names of the degrees (tensor, pipeline, context, expert) that it can run.
         packing_needs_flash: Packing is refused without a flash kernel.
     """
 
@@ -41,3 +42,4 @@ class Framework:
     stack: Callable[[Context, Settings], Stack]
     on_one_card: Strategy = Strategy.SINGLE
     packing_needs_flash: bool = False
+    degrees: tuple[str, ...] = ()

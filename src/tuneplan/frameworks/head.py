@@ -9,7 +9,7 @@ from tuneplan.errors import NotSupported
 from tuneplan.frameworks.context import Context, Head
 from tuneplan.frameworks.framework import Framework
 from tuneplan.frameworks.ledger import Ledger, by_rule
-from tuneplan.frameworks.sharding import refuse_other_degrees, resolve_offload, resolve_strategy
+from tuneplan.frameworks.sharding import resolve_offload, resolve_strategy
 from tuneplan.language import message
 from tuneplan.spec.recipe import Method, Objective
 
@@ -44,9 +44,8 @@ def resolve_head(context: Context, framework: Framework, ledger: Ledger) -> Head
     """The four decisions, with what cannot be had refused by name.
 
     Raises:
-        NotSupported: For objectives, methods and parallel degrees without formulas.
+        NotSupported: For objectives and methods without formulas.
     """
-    refuse_other_degrees(context)
     objective = _objective(context, ledger)
     method = _method(context, framework, ledger)
     strategy = resolve_strategy(

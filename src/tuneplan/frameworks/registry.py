@@ -17,6 +17,7 @@ from tuneplan.frameworks.generic import GENERIC
 from tuneplan.frameworks.litgpt import LITGPT
 from tuneplan.frameworks.llamafactory import LLAMAFACTORY
 from tuneplan.frameworks.llm_foundry import LLM_FOUNDRY
+from tuneplan.frameworks.megatron import MEGATRON, MEGATRON_DEEPSPEED, NEMO
 from tuneplan.frameworks.ms_swift import MS_SWIFT
 from tuneplan.frameworks.qwen import QWEN
 from tuneplan.frameworks.torchtune import TORCHTUNE
@@ -44,6 +45,9 @@ FRAMEWORKS: Final = {
         LLM_FOUNDRY,
         DEEPSPEED,
         QWEN,
+        MEGATRON,
+        NEMO,
+        MEGATRON_DEEPSPEED,
     )
 }
 # Known by name, not yet described: refused rather than approximated.
@@ -56,12 +60,6 @@ NOT_SUPPORTED: Final = (
     "h2o-llmstudio",
     "lmflow",
     "maxtext",
-    "megatron",
-    "megatron-bridge",
-    "megatron-deepspeed",
-    "megatron-lm",
-    "ms-swift (megatron)",
-    "nemo",
     "paxml",
     "torchtitan",
     "xtuner",
@@ -70,7 +68,16 @@ NOT_SUPPORTED: Final = (
 # Programs of published runs, described to compare with them; a job cannot ask for one.
 _OF_PUBLISHED_RUNS: Final = frozenset(
     framework.name
-    for framework in (CUSTOM, PEFT_LOOP, FMS, FSDP_QLORA, LLM_FOUNDRY, DEEPSPEED, QWEN)
+    for framework in (
+        CUSTOM,
+        PEFT_LOOP,
+        FMS,
+        FSDP_QLORA,
+        LLM_FOUNDRY,
+        DEEPSPEED,
+        QWEN,
+        MEGATRON_DEEPSPEED,
+    )
 )
 
 

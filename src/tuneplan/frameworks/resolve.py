@@ -9,6 +9,7 @@ from tuneplan.frameworks.build import build_recipe
 from tuneplan.frameworks.checks import check_packing, check_stated
 from tuneplan.frameworks.choices import resolve_settings
 from tuneplan.frameworks.context import Context
+from tuneplan.frameworks.degrees import check_degrees, data_ranks, stated_degrees
 from tuneplan.frameworks.head import resolve_head
 from tuneplan.frameworks.ledger import Ledger, by_rule
 from tuneplan.frameworks.measured import read_facts
@@ -74,17 +75,21 @@ def resolve_recipe(
             "framework", by_rule(DEFAULT_FRAMEWORK, reason, "docs/reference/job.md")
         )
     framework = find_framework(name)
+    measured = read_facts(stated.facts)
+    degrees = stated_degrees(stated, measured, framework)
     context = Context(
         architecture=architecture,
         accelerator=accelerator,
         software=resolve_software(stated, framework, architecture, ledger),
         stated=stated,
-        measured=read_facts(stated.facts),
-        world_size=world_size,
+        measured=measured,
+        world_size=data_ranks(degrees, world_size, ledger),
         num_nodes=num_nodes,
+        degrees=degrees,
     )
     head = resolve_head(context, framework, ledger)
     check_stated(context, head, ledger)
+    check_degrees(degrees, architecture, head.method, ledger)
     ledger.refuse_mistakes()
     settings = resolve_settings(context, head, framework.defaults(context, head), ledger)
     check_packing(framework, settings, ledger)

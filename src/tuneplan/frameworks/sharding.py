@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+from dataclasses import replace
 
 from tuneplan.errors import NotSupported
 from tuneplan.frameworks.context import Context, Head
+from tuneplan.frameworks.degrees import refuse_expert_ranks, split_parallelism
 from tuneplan.frameworks.ledger import Default, Ledger, by_rule
 from tuneplan.frameworks.settings import Settings
 from tuneplan.frameworks.stack import Stack
@@ -13,36 +15,9 @@ from tuneplan.language import message
 from tuneplan.spec.parallelism import Offload, Parallelism, Strategy
 from tuneplan.spec.recipe import Checkpointing
 
+# Megatron-LM core/distributed/distributed_data_parallel.py: max(40M, 1M x data ranks) parameters.
+_MEGATRON_BUCKET_ELEMENTS = 40_000_000
 _HF_AUTO = "transformers integrations/deepspeed.py: hidden^2, 10 x hidden"
-
-
-def refuse_other_degrees(context: Context) -> None:
-    """Tensor, pipeline, context and expert parallelism have no formulas yet.
-
-    Raises:
-        NotSupported: Naming the first degree above 1.
-    """
-    stated = context.stated.parallelism
-    degrees = {
-        "tensor": stated.tensor,
-        "pipeline": stated.pipeline,
-        "context": stated.context,
-        "expert": stated.expert,
-        **(context.measured.degrees or {}),
-    }
-    for name, degree in degrees.items():
-        if degree > 1:
-            raise NotSupported(
-                message(
-                    "parallelism_not_supported",
-                    "{name} parallelism of {degree} is part of a later release; "
-                    "use data parallelism: ddp, zero1, zero2, zero3, fsdp, fsdp2",
-                    name=name,
-                    degree=degree,
-                ),
-                path=f"parallelism.{name}",
-                value=degree,
-            )
 
 
 def resolve_strategy(
@@ -156,7 +131,20 @@ def resolve_parallelism(
         and stack.gathers_for_checkpointing
         and settings.gradient_checkpointing is not Checkpointing.NONE,
     )
-    return _deepspeed(context, base, stack, ledger) if head.deepspeed else base
+    if stack.gradient_buffer:
+        bucket = _MEGATRON_BUCKET_ELEMENTS
+        base = replace(
+            base, reduces_in_place=True, reduce_bucket_elements=bucket,
+            allgather_bucket_elements=bucket, overlap_communication=False,
+        )  # fmt: skip
+    elif head.deepspeed:
+        base = _deepspeed(context, base, stack, ledger)
+    if stack.splitting is None or not context.degrees:
+        return base
+    layout = context.stated.facts.get("parallelism", "")
+    split = split_parallelism(base, context.degrees, stack.splitting, layout, ledger)
+    refuse_expert_ranks(split, ledger)
+    return split
 
 
 def _shard_group(context: Context, head: Head) -> int | None:

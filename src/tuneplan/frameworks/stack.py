@@ -6,7 +6,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tuneplan.frameworks.ledger import Default
-from tuneplan.spec.recipe import DType, Kernels, Loss, OptimizerImplementation
+from tuneplan.spec.recipe import (
+    AttentionKernel,
+    DType,
+    Kernels,
+    Loss,
+    OptimizerImplementation,
+)
 
 
 class KbitPreparation(StrEnum):
@@ -27,14 +33,35 @@ class FsdpUpcast(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Splitting:
+    """How a framework runs tensor, pipeline, context and expert ranks.
+
+    Attributes:
+        sequence: Whether tensor ranks share the positions between the blocks.
+        overlap_tensor, overlap_transfers, overlap_gradients: What runs beside compute.
+        pads_vocabulary_to: The vocabulary is padded to a multiple of this times the tensor ranks.
+    """
+
+    sequence: Default[bool]
+    overlap_tensor: Default[bool]
+    overlap_transfers: Default[bool]
+    overlap_gradients: Default[bool]
+    pads_vocabulary_to: int = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stack:
     """Behaviour of one framework version for one set of settings.
 
     Attributes:
         adapter_dtype: Before what DeepSpeed or FSDP make of it.
         trains_in_fp32: Trained weights (not adapters) are cast to fp32 after loading.
-        half_forces_weights: The engine turns every weight to the compute dtype and keeps fp32
-            masters (DeepSpeed).
+        half_engine: The framework's own engine holds weights in the compute dtype and updates fp32
+            masters (Megatron), whatever the strategy.
+        gradient_dtype: Of gradients where it is not that of the weights.
+        gradient_buffer, recomputes_attention: As in ``TrainingRecipe``.
+        attention_kernel: The kernel, where the framework does not leave it to PyTorch.
+        splitting: How tensor, pipeline, context and expert ranks run.
         expand_key_value: The model code repeats keys and values whatever the kernel takes.
         attention: Implementation as the model code understands it, where it is not the job's.
         adapter_sharded: False where the framework keeps the adapters whole on every rank.
@@ -59,6 +86,12 @@ class Stack:
     adapter_dtype: Default[DType]
     loss: Default[Loss]
     autocast: bool = True
+    half_engine: bool = False
+    gradient_dtype: DType | None = None
+    gradient_buffer: bool = False
+    recomputes_attention: bool = False
+    attention_kernel: AttentionKernel | None = None
+    splitting: Splitting | None = None
     trains_in_fp32: Default[bool] | None = None
     fsdp_upcast: Default[FsdpUpcast] | None = None
     kernels: Kernels = field(default_factory=Kernels)

@@ -21,6 +21,8 @@ from tuneplan.estimation.persistent import persistent
 from tuneplan.estimation.replay import replay_job
 from tuneplan.estimation.replayed_job import Loading, can_replay, job_of
 from tuneplan.estimation.run_time import RunTime, Schedule, run_time
+from tuneplan.estimation.split_memory import count_split_memory
+from tuneplan.estimation.split_time import split_step_time
 from tuneplan.estimation.step_time import StepTime, step_time
 from tuneplan.estimation.uncertainty import (
     Fit,
@@ -115,15 +117,23 @@ def evaluate_memory(
     def count(walked: Walked) -> MemoryCount:
         return assemble(walked, recipe, parallelism, held, capability)
 
-    longest = walk(batch.worst_length, record=True)
-    likely = limit = count(longest)
+    def split(length: float, *, record: bool) -> MemoryCount:
+        return count_split_memory(
+            model, recipe, parallelism, sequences=float(batch.sequences), length=length,
+            compute_capability=capability, record=record,
+        )  # fmt: skip
+
+    longest = None if parallelism.splits_model else walk(batch.worst_length, record=True)
+    likely = split(batch.worst_length, record=True) if longest is None else count(longest)
+    limit = likely
     if batch.limit_length > batch.worst_length:
-        limit = count(walk(batch.limit_length, record=False))
+        at = batch.limit_length
+        limit = split(at, record=False) if longest is None else count(walk(at, record=False))
     peak = peak_range(float(likely.peak_bytes), float(limit.peak_bytes), model, recipe, parallelism)
     capacity = accelerator.capacity_bytes if accelerator else None
     context = float(accelerator.context_bytes) if accelerator else DEFAULT_CONTEXT_BYTES
     reserving = None
-    if loading is not None and can_replay(parallelism):
+    if loading is not None and longest is not None and can_replay(parallelism):
         varies = batch.varies and not recipe.longest_first
         shorter = [
             walk(max(round(share * batch.worst_length), 1), record=True)
@@ -200,6 +210,12 @@ def evaluate_step(
     statistics: TokenStatistics | None,
 ) -> tuple[StepTime, Sequence[Operation]]:
     """Seconds of one optimizer step of average micro-batches, and what they execute."""
+    if parallelism.splits_model:
+        split, operations = split_step_time(
+            model, recipe, parallelism, sequences=float(batch.sequences), length=batch.mean_length,
+            cluster=cluster, curves=curves,
+        )  # fmt: skip
+        return _with_imbalance(split, recipe, parallelism, batch, statistics), operations
     walked = walk_model(
         model, recipe, parallelism, sequences=float(batch.sequences), length=batch.mean_length
     )

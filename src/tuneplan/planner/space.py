@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tuneplan.catalog.accelerators import ResolvedAccelerator
-from tuneplan.errors import InvalidRequest, Mistake, UnknownName
+from tuneplan.errors import InvalidRequest, Mistake, NotSupported, UnknownName
 from tuneplan.language import message
 from tuneplan.planner.sources import Sources
 from tuneplan.spec.answer import Assumption, Notice
@@ -104,6 +104,7 @@ def space_of(job: StatedJob, sources: Sources) -> Space:
     Raises:
         InvalidRequest: Choices that cannot be searched, accelerators that no catalogue holds.
     """
+    _refuse_degrees(job)
     assumptions: list[Assumption] = []
     notices: list[Notice] = []
     accelerators = _accelerators(job, sources, assumptions, notices)
@@ -132,6 +133,26 @@ def space_of(job: StatedJob, sources: Sources) -> Space:
         assumptions=tuple(assumptions),
         notices=tuple(notices),
     )
+
+
+def _refuse_degrees(job: StatedJob) -> None:
+    """Layouts that split the model are estimated one at a time, not searched.
+
+    Raises:
+        NotSupported: Naming the degree.
+    """
+    for name in ("tensor", "pipeline", "context", "expert"):
+        degree = getattr(job.recipe.parallelism, name)
+        if degree != 1 or f"parallelism.{name}" in job.choices:
+            raise NotSupported(
+                message(
+                    "degrees_not_searched",
+                    "plan does not search layouts with {name} parallelism yet; estimate answers "
+                    "for one configuration",
+                    name=name,
+                ),
+                path=f"parallelism.{name}",
+            )
 
 
 def _choice(job: StatedJob, key: str, stated: Any, free: tuple[Any, ...]) -> tuple[Any, ...]:

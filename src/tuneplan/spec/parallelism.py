@@ -30,9 +30,19 @@ class Offload(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parallelism:
-    """Degrees of parallelism; ``world_size`` is their product.
+    """Degrees of parallelism; ``world_size`` is their product (experts share the data ranks).
 
-    Tensor, pipeline, context and expert degrees above 1 are refused until they have formulas.
+    Attributes:
+        tensor: Ranks that share every matrix; ``sequence`` where they share the positions between
+            the blocks too (Megatron's sequence parallelism).
+        pipeline: Stages; ``virtual_stages`` pieces of the stack on each (interleaved schedule).
+        context: Ranks that share the positions of every sequence.
+        expert: Ranks that share the experts.
+        overlap_tensor: Products run beside the collectives of the tensor ranks.
+        overlap_transfers: Transfers between stages run beside compute.
+        reduces_in_place: Gradients are reduced in their own buffer (Megatron), so that no buckets
+            stand beside it.
+        pads_vocabulary_to: The vocabulary is padded to a multiple of this and the tensor ranks.
     """
 
     strategy: Strategy = Strategy.SINGLE
@@ -42,6 +52,12 @@ class Parallelism:
     pipeline: int = 1
     context: int = 1
     expert: int = 1
+    sequence: bool = False
+    virtual_stages: int = 1
+    overlap_tensor: bool = False
+    overlap_transfers: bool = False
+    pads_vocabulary_to: int = 1
+    reduces_in_place: bool = False
     offload: Offload = Offload.NONE
     reduce_bucket_elements: int = 500_000_000
     allgather_bucket_elements: int = 500_000_000
@@ -54,14 +70,24 @@ class Parallelism:
     @property
     def world_size(self) -> int:
         """Ranks in all."""
-        return self.data * self.tensor * self.pipeline * self.context
+        return self.data * self.model_ranks
+
+    @property
+    def model_ranks(self) -> int:
+        """Ranks that work on one micro-batch together."""
+        return self.tensor * self.pipeline * self.context
+
+    @property
+    def splits_model(self) -> bool:
+        """Whether a rank holds a part of each layer, of the stack, of a sequence or of experts."""
+        return self.model_ranks > 1 or self.expert > 1
 
     @property
     def shards(self) -> int:
         """Ranks over which sharded state is split."""
         if self.strategy in (Strategy.SINGLE, Strategy.DDP, Strategy.DEVICE_MAP):
             return 1
-        return self.shard_group or self.data
+        return self.shard_group or self.data * self.context
 
     @property
     def shards_parameters(self) -> bool:

@@ -205,12 +205,17 @@ class AttentionKernel(StrEnum):
     FLASH_3 = "flash_attention_3"
     FLEX = "flex_attention"
     CUDNN = "sdpa_cudnn"
+    FUSED_SOFTMAX = "fused_softmax"  # Megatron's scale, mask and softmax in one kernel
     TRITON = "triton"  # the 2022 Triton flash attention of MPT and llm-foundry
 
     @property
     def keeps_scores(self) -> bool:
         """Whether a length x length score matrix is materialised."""
-        return self in (AttentionKernel.EAGER, AttentionKernel.SDPA_MATH)
+        return self in (
+            AttentionKernel.EAGER,
+            AttentionKernel.SDPA_MATH,
+            AttentionKernel.FUSED_SOFTMAX,
+        )
 
 
 class LossPath(StrEnum):
@@ -314,6 +319,9 @@ class TrainingRecipe:
             functions of the step before hold as attributes is alive in the next forward.
         longest_first: The longest batch is the first one: nothing of an earlier one stands beside
             it.
+        gradient_buffer: Gradients live in one buffer from the start, to which each backward adds.
+        recomputes_attention: The attention kernel alone runs again in the backward (Megatron's
+            selective recomputation); a kernel without scores keeps no less for it.
     """
 
     framework: str
@@ -358,3 +366,5 @@ class TrainingRecipe:
     keeps_key_values: bool = False
     keeps_graph: bool = False
     longest_first: bool = False
+    gradient_buffer: bool = False
+    recomputes_attention: bool = False

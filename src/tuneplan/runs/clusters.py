@@ -1,0 +1,45 @@
+"""Machines that a source describes beside its tables: cards of a node, and the network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from tuneplan.runs.rows import MeasuredRun
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What stands in one place.
+
+    Attributes:
+        inter_node: As the job file writes a network: of a node, one direction.
+        source: Where it is described.
+    """
+
+    accelerators_per_node: int
+    inter_node: str
+    source: str
+
+
+# Jean Zay: four V100 a node, 400 Gbit/s; eight A100 a node, four Omni-Path links of 100 Gbit/s.
+_MACHINES: Final = MappingProxyType(
+    {
+        ("bigscience-workshop/bigscience", "V100"): Machine(
+            accelerators_per_node=4,
+            inter_node="50 GB/s",
+            source="experiments/gpt2.md, jz/frameworks/megatron-lm.md",
+        ),
+        ("bigscience-workshop/bigscience", "A100"): Machine(
+            accelerators_per_node=8,
+            inter_node="50 GB/s",
+            source="train/tr11-176B-ml/README.md, hardware",
+        ),
+    }
+)
+
+
+def machine_of(run: MeasuredRun) -> Machine | None:
+    """The machine that the run's source describes; None where it describes none."""
+    return _MACHINES.get((run.repository, run.accelerator))
