@@ -111,6 +111,10 @@ def test_a_launch_line_goes_before_the_configuration_that_it_names(tmp_path):
 
 def test_a_configuration_that_is_not_there_is_told(tmp_path):
     script = tmp_path / "run.sh"
-    script.write_text("llamafactory-cli train nowhere.yaml\n")
+    script.write_text("llamafactory-cli train nowhere.yaml cutoff_len=8\n")
     (notice,) = read_foreign(script).notices
     assert notice.message.code == "file_not_here"
+    script.write_text("\ntorchrun train.py nowhere.yaml\n")
+    with pytest.raises(UnreadableFile, match=r"nowhere\.yaml, which is not here") as raised:
+        read_foreign(script)
+    assert raised.value.line == 2

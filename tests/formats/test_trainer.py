@@ -69,6 +69,15 @@ def test_launchers_say_processes(line, hardware):
     assert not found.with_fate(Fate.NOT_UNDERSTOOD)
 
 
+def test_one_process_that_sees_several_cards_is_counted_on_one_and_told():
+    found = load(
+        "CUDA_VISIBLE_DEVICES=0,1 python train.py --model_name_or_path a/b --bf16 "
+        "--learning_rate 1e-5 --max_steps 10"
+    )
+    assert found.job["hardware"] == {"accelerators_per_node": 1}
+    assert [notice.message.code for notice in found.notices] == ["one_process_many_cards"]
+
+
 def test_values_that_only_the_running_script_knows_are_told():
     found = load(
         "torchrun --nproc_per_node $N train.py --model_name_or_path $MODEL --bf16 "

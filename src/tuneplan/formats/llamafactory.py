@@ -86,8 +86,15 @@ def load(document: ForeignDocument, *, companion: Companion, version: str | None
     else:
         _carry(keys, document, companion)
         known = (*KNOWN, *TRAINER_KNOWN)
-    carry_launch(carrier, companion, spreads=True)
+    carry_launch(carrier, companion, spreads=_spreads(document))
     return carrier.finish(name=NAME, version=version, known=known)
+
+
+def _spreads(document: ForeignDocument) -> bool:
+    """Whether the program starts torchrun itself (``cli.py``); scripts of old releases do not."""
+    shell = document.tree.get("shell")
+    program = str(shell.get("program", "")) if isinstance(shell, Mapping) else ""
+    return PurePosixPath(program).name in ("llamafactory-cli", "lmf")
 
 
 def dump(job: StatedJob) -> tuple[ExportedFile, ...]:

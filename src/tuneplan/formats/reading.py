@@ -142,6 +142,8 @@ def with_configuration(document: ForeignDocument, companion: Companion) -> Forei
     key, name = named
     below = companion(name)
     if below is None or below.form == "shell":
+        if below is None and set(document.tree) <= {"shell", key}:
+            raise _nothing_but(document, name)
         text = message("file_not_here", "{name} is not here", name=name)
         notice = Notice(message=text, path=key, line=document.line_of(key))
         return replace(document, notices=(*document.notices, notice))
@@ -158,6 +160,20 @@ def with_configuration(document: ForeignDocument, companion: Companion) -> Forei
         unknown={**_still_unknown(below, document), **document.unknown},
         notices=(*document.notices, *below.notices),
         elsewhere=elsewhere,
+    )
+
+
+def _nothing_but(document: ForeignDocument, name: str) -> UnreadableFile:
+    return UnreadableFile(
+        message(
+            "configuration_not_here",
+            "{path} starts its program with {name}, which is not here: looked in the folder of "
+            "the script, in the working directory, and in the folders above",
+            path=document.file,
+            name=name,
+        ),
+        path=document.file,
+        line=document.line_of("shell.program"),
     )
 
 

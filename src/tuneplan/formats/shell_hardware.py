@@ -37,7 +37,7 @@ _MEETING: Final = Reasons(
             *("master_addr", "master_port", "node_rank", "rdzv_id", "rdzv_backend", "standalone"),
             *("rdzv_endpoint", "rdzv_conf", "max_restarts", "monitor_interval", "start_method"),
             *("role", "log_dir", "redirects", "tee", "no_python", "module", "m", "u", "W", "X"),
-            *("local_addr", "use_env", "hostfile", "no_ssh", "no_ssh_check", "launcher", "exclude"),
+            *("local_addr", "use_env", "no_ssh", "no_ssh_check", "launcher", "exclude"),
             *("launcher_args", "save_pid", "bind_cores_to_rank", "bind_core_list", "O", "OO", "B"),
             *("local_ranks_filter", "enable_each_rank_log", "force_multi", "elastic_training"),
             *(
@@ -52,6 +52,12 @@ _MEETING: Final = Reasons(
             ),
             *("node_rank_of", "host", "host_list", "master_port_of", "no_local_rank"),
         ),
+    ),
+)
+_LISTED: Final = Reasons(
+    (
+        message("launch_listed", "how many machines it lists is not known: hardware.num_nodes"),
+        ("hostfile", "deepspeed_hostfile"),
     ),
 )
 _SCHEDULING: Final = Reasons(
@@ -121,9 +127,10 @@ def carry_launch(carrier: Carrier, companion: Companion, *, spreads: bool = Fals
     _scheduler(shell.under("scheduler"))
     if launcher == "python" and not spreads and carrier.said(_PER_NODE) is None:
         shell.carry("launcher", (_PER_NODE, 1))
+        _one_process(shell.under("environment"))
     read = message("launch_read", "which command is read")
     shell.irrelevant(("launcher", "program", "words", "also", "configuration"), read)
-    options.close(irrelevant=_MEETING, not_carried=_NO_KEYS)
+    options.close(irrelevant=_MEETING, not_carried=_LISTED)
     shell.under("environment").close(irrelevant=_ENVIRONMENT, not_carried=_MATTERS)
     unread = message("env_unread", "no training program that is known here reads it")
     shell.under("environment").irrelevant(shell.under("environment").section, unread)
@@ -192,6 +199,19 @@ def _environment_counts(keys: Keys, launcher: str, *, spreads: bool) -> None:
     cards = [card for card in str(visible).split(",") if card.strip()]
     if spreads and cards and "-1" not in cards:
         keys.carry("CUDA_VISIBLE_DEVICES", (_PER_NODE, len(cards)))
+
+
+def _one_process(keys: Keys) -> None:
+    """One process with several cards: the Trainer's ``nn.DataParallel``, or a script of its own."""
+    visible = str(keys.value("CUDA_VISIBLE_DEVICES") or "").split(",")
+    if len([card for card in visible if card.strip()]) > 1:
+        text = message(
+            "one_process_many_cards",
+            "one process sees {count} cards: what it does with them is not known, so one card is "
+            "counted; torchrun or accelerate launch start a process for each",
+            count=len(visible),
+        )
+        keys.notice("CUDA_VISIBLE_DEVICES", text)
 
 
 def _scheduler(keys: Keys) -> None:
