@@ -51,6 +51,7 @@ FRAMEWORKS: Final = (
     "torchtitan",
     "colossalai",
     "xtuner",
+    "qwen",
     "generic",
 )
 

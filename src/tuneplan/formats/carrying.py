@@ -87,6 +87,16 @@ class Carrier:
             holder = holder.setdefault(name, {})
         holder[leaf] = value
 
+    def drop(self, *job_keys: str) -> None:
+        """Take back what was said under keys or sections of the job."""
+        for job_key in job_keys:
+            holder: Any = self._job
+            *sections, leaf = job_key.split(".")
+            for name in sections:
+                holder = holder.get(name) if isinstance(holder, dict) else None
+            if isinstance(holder, dict):
+                holder.pop(leaf, None)
+
     def said(self, job_key: str) -> Any:
         """What the job says so far."""
         holder: Any = self._job

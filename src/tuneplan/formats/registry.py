@@ -21,6 +21,8 @@ FORMATS: Final[dict[str, str]] = {
     "litgpt": "tuneplan.formats.litgpt",
     "lm-evaluation-harness": "tuneplan.formats.evaluation_task",
     "ms-swift": "tuneplan.formats.ms_swift",
+    "qwen": "tuneplan.formats.qwen",
+    "fastchat": "tuneplan.formats.fastchat",
 }
 _LEAST_SURE: Final = 0.2
 

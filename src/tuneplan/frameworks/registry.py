@@ -75,7 +75,6 @@ _OF_PUBLISHED_RUNS: Final = frozenset(
         FSDP_QLORA,
         LLM_FOUNDRY,
         DEEPSPEED,
-        QWEN,
         MEGATRON_DEEPSPEED,
     )
 )

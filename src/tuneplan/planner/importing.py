@@ -15,6 +15,7 @@ from tuneplan.contract.reading import load_document, load_imported
 from tuneplan.contract.spellings import IRRELEVANT, SPELLINGS
 from tuneplan.errors import InvalidRequest, Mistake, NotSupported, UnreadableFile
 from tuneplan.formats.foreign import ForeignDocument, Imported
+from tuneplan.formats.model_folder import named_by_folder
 from tuneplan.formats.reading import companions_of, no_companions, read_foreign
 from tuneplan.formats.registry import FORMATS, format_named, recognised
 from tuneplan.language import message
@@ -290,7 +291,8 @@ def _imported(
     if chosen is None:
         raise _unrecognised(document)
     companion = no_companions if str(source) == "-" else companions_of(source)
-    return format_named(chosen).load(document, companion=companion, version=version or None)
+    found = format_named(chosen).load(document, companion=companion, version=version or None)
+    return named_by_folder(found)
 
 
 def _unrecognised(document: ForeignDocument) -> UnreadableFile:
