@@ -81,6 +81,7 @@ class Row:
     compared: tuple[Comparison, ...] = ()
     validated: tuple[Comparison, ...] = ()
     counts: bool = True
+    lengths_known: bool = True
     missing: str = ""
     lost: tuple[str, ...] = ()
 
@@ -141,6 +142,7 @@ def checked(row: Row, predict: Predictor, *, memory: bool, throughput: bool) -> 
         row.problem = str(mistake.message).replace(str(row.path), "the file")
         return
     row.counts = memory or throughput
+    row.lengths_known = bool(row.run.max_length or row.run.tokens_per_sample)
     row.compared = compare(row.run, row.checked, memory=True, throughput=throughput)
     if from_columns is None:
         return
@@ -157,13 +159,21 @@ def page(rows: Sequence[Row], *, day: str, unnamed: Counter[str]) -> Iterator[st
     yield "## In short"
     yield "\n".join(_summary(rows))
     yield "\n".join(_verdicts(rows))
+    yield (
+        "Where lengths are not known every row is taken as full, up to what the file or the model "
+        "allows; whoever runs the file has the data and says `--data`."
+    )
     yield "## Run by run"
     yield (
         "Errors are likely over measured, minus 1. `validate` is the prediction from the row's "
         "columns. A run marked * is incomplete: something that decides the figure is not known, so "
         "it does not count in the table above."
     )
-    yield "\n".join(_table(rows))
+    yield "\n".join(_table([row for row in rows if row.lengths_known]))
+    unknown = [row for row in rows if not row.lengths_known]
+    if unknown:
+        yield "## Lengths not known"
+        yield "\n".join(_table(unknown))
     far = list(_far(rows))
     if far:
         yield "## Off by more than a tenth"
@@ -205,7 +215,8 @@ def _verdicts(rows: Iterable[Row]) -> Iterator[str]:
     groups: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         if row.checked is not None and row.checked.verdict is not None:
-            groups[row.run.source].append(row)
+            lengths = "" if row.lengths_known else ", lengths not known"
+            groups[row.run.source + lengths].append(row)
     yield "| runs of | ran | out of memory | predicted to fit, did not | predicted not to fit, ran | predicted tight |"  # noqa: E501
     yield "|---|---|---|---|---|---|"
     for source, group in sorted(groups.items()):
@@ -242,7 +253,7 @@ def _table(rows: Iterable[Row]) -> Iterator[str]:
 def _far(rows: Iterable[Row]) -> Iterator[str]:
     """Runs far off, with what could be the reason: of the measurement, of the file, of the row."""
     found = []
-    for row in rows:
+    for row in (row for row in rows if row.lengths_known):
         pairs = [(one.quantity.value, one.error_fraction) for one in row.compared]
         size, device = (
             row.run.measured.peak_memory_bytes,

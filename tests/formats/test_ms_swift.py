@@ -220,3 +220,33 @@ def test_the_file_that_a_line_names_is_read_and_the_line_goes_before_it() -> Non
     found = format_named("ms-swift").load(line, companion=lambda _: beside, version=None)
     assert said(found, "model") == "Qwen/Qwen3-8B"
     assert said(found, "training.num_train_epochs") == 5
+
+
+@pytest.mark.parametrize(
+    ("command", "key"),
+    [
+        ("swift sft --model someone/Some-13B-Chat-4bits", "model"),
+        ("swift sft --model Qwen/Qwen2.5-7B-Instruct-AWQ", "model"),
+        (
+            "NPROC_PER_NODE=2 CUDA_VISIBLE_DEVICES=0,1,2,3 swift sft --model Qwen/Qwen2.5-7B",
+            "shell.environment.CUDA_VISIBLE_DEVICES",
+        ),
+        (
+            "CUDA_VISIBLE_DEVICES=0,1 torchrun --nproc_per_node 1 sft.py --model Qwen/Qwen3-8B",
+            "shell.environment.CUDA_VISIBLE_DEVICES",
+        ),
+        (
+            "USE_TORCHACC=1 swift sft --model Qwen/Qwen2.5-7B",
+            "shell.environment.USE_TORCHACC",
+        ),
+    ],
+)
+def test_what_no_estimate_can_be_made_of_is_refused_by_name(command: str, key: str) -> None:
+    found = swift("--train_type lora", command)
+    assert [refusal.path for refusal in found.refusals] == [key]
+
+
+def test_a_gptq_base_is_known_by_the_name_of_the_model_alone() -> None:
+    found = swift("--sft_type lora", "swift sft --model_id_or_path qwen/Qwen-7B-Chat-Int4")
+    assert said(found, "method") == "gptq-lora"
+    assert found.refusals == ()

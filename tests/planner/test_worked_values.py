@@ -172,3 +172,18 @@ def test_the_frozen_base_of_235_billion_parameters_lives_somewhere(method, frame
     kinds = ("frozen_weights", "quantized_weights", "quantization_constants")
     base = sum(terms_gb(found).get(kind, 0.0) for kind in kinds)
     assert base == pytest.approx(base_gb, rel=0.02)
+
+
+def test_a_stated_number_of_cards_shards_also_where_the_card_is_not_stated():
+    # ZeRO-3 over 8: bf16 weights, gradients and fp32 states of 16 B/param are 16 x 6.74e9 / 8
+    job = {**LLAMA_7B, "parallelism": "zero3", "training": {"max_length": 512}}
+    alone = estimated(**job)
+    eight = estimated(**job, hardware={"accelerators_per_node": 4, "num_nodes": 2})
+    assert eight.fits_on
+    assert eight.resolved.parallelism.world_size == 8
+    on_h100 = estimated(
+        **job, hardware={"accelerators_per_node": 4, "num_nodes": 2, "accelerator": H100}
+    )
+    peaks = [one.memory.ranges.peak_bytes.likely for one in (alone, eight, on_h100)]
+    assert peaks[1] == pytest.approx(peaks[2], rel=0.02)  # the chip decides a workspace
+    assert peaks[1] < peaks[0] / 2

@@ -243,3 +243,21 @@ def _several_cards(keys: Keys) -> None:
                 ("hardware.accelerators_per_node", len(cards)),
                 ("parallelism.strategy", "device_map"),
             )
+        started = processes or keys.value("shell.options.nproc_per_node")
+        _refuse_spreading(environment, str(started or ""), len(cards))
+
+
+def _refuse_spreading(environment: Keys, processes: str, cards: int) -> None:
+    """Fewer processes than cards, so that each spreads its layers; TorchAcc's own program."""
+    if processes.isdigit() and 0 < int(processes) < cards:
+        text = message(
+            "layers_over_cards",
+            "each of {processes} processes spreads the layers over several of {cards} cards "
+            "(device_map), which has no formula yet",
+            processes=processes,
+            cards=cards,
+        )
+        environment.refuse("CUDA_VISIBLE_DEVICES", text)
+    if str(environment.value("USE_TORCHACC") or "0") not in ("0", "false"):
+        text = message("torchacc", "training by TorchAcc has no formula yet")
+        environment.refuse("USE_TORCHACC", text)

@@ -11,6 +11,7 @@ from typing import Final
 
 _POINT: Final = re.compile(r"(?<=\d)_(?=\d)")
 _GPTQ: Final = re.compile(r"-(?:gptq-)?int[48]$")
+_STORED: Final = re.compile(r"[-_](awq|aqlm|hqq|fp8|mxfp4|bnb-4bit|4bits?|8bits?)(?![a-z0-9])")
 # Families whose names differ from those of the published models; the rest is as it stands.
 _FAMILIES: Final = (
     (re.compile(r"qwen1half-moe-a2\.7b.*"), "Qwen1.5-MoE-A2.7B"),
@@ -48,4 +49,11 @@ def published_model(model_type: str) -> str:
 
 def names_gptq(model: str) -> bool:
     """Whether a model's name says that its weights are GPTQ's."""
-    return bool(_GPTQ.search(model.lower())) or "gptq" in model.lower()
+    name = model.strip().lower()
+    return bool(_GPTQ.search(name)) or "gptq" in name
+
+
+def stored_as(model: str) -> str | None:
+    """How a model's name says that its weights are stored, where that is in few bits."""
+    match = _STORED.search(model.strip().lower())
+    return match[1] if match is not None else None

@@ -10,7 +10,7 @@ from typing import Final
 
 from tuneplan.contract.values import nearest
 from tuneplan.formats.keys import Keys
-from tuneplan.formats.ms_swift_models import names_gptq
+from tuneplan.formats.ms_swift_models import names_gptq, stored_as
 from tuneplan.formats.targets import carry_targets
 from tuneplan.language import message
 
@@ -91,8 +91,17 @@ def _quantized(keys: Keys) -> str | None:
         with_it = message("belongs_to_refused", "it belongs to what is refused by name")
         keys.not_carried(("quant_bits", "quantization_bit"), with_it)
         return None
-    model = str(keys.carrier.said("model") or "")
-    if method == "gptq" or names_gptq(f"{model} {keys.value('model_type') or ''}"):
+    names = (str(keys.carrier.said("model") or ""), str(keys.value("model_type") or ""))
+    stored = next(filter(None, map(stored_as, names)), None)
+    if stored is not None:
+        text = message(
+            "stored_quantised",
+            "the base is stored with {name} by its name, which has no formula yet",
+            name=stored.upper(),
+        )
+        keys.refuse(keys.first("model", "model_id_or_path", "model_type") or "model", text)
+        return None
+    if method == "gptq" or any(map(names_gptq, names)):
         keys.carrier.say("quantization.type", "gptq")
         keys.irrelevant(("quant_method", "quant_bits", "quantization_bit"),
                         message("gptq_weights", "the weights are GPTQ's"))  # fmt: skip

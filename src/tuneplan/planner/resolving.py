@@ -211,6 +211,15 @@ def _choice_in_estimate(key: str, values: tuple[Any, ...]) -> Mistake:
     )  # fmt: skip
 
 
+def cards_of(job: StatedJob, cluster: Cluster | None) -> tuple[int, int]:
+    """Machines and cards of each: also where they are stated and the card is not."""
+    if cluster is not None:
+        return cluster.num_nodes, cluster.accelerators_per_node
+    hardware = job.hardware
+    stated = hardware.accelerators_per_node
+    return hardware.num_nodes or 1, stated[0] if len(stated) == 1 else 1
+
+
 def resolve(
     job: StatedJob,
     *,
@@ -225,7 +234,8 @@ def resolve(
     ``training.per_device_train_batch_size``.
     """
     cluster = platform.cluster
-    ranks = cluster.num_accelerators if cluster else 1
+    nodes, per_node = cards_of(job, cluster)
+    ranks = nodes * per_node
     stated = job.recipe
     if micro_batch is not None:
         training = replace(stated.training, per_device_train_batch_size=micro_batch)
@@ -235,7 +245,7 @@ def resolve(
         model,
         cluster.accelerator if cluster else None,
         world_size=ranks,
-        num_nodes=cluster.num_nodes if cluster else 1,
+        num_nodes=nodes,
     )
     statistics = dataset.statistics
     found = with_trained_share(found, statistics)

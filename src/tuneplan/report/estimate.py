@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -101,8 +102,9 @@ def verdict_blocks(
     """Whether it fits, how long it takes and what it costs."""
     fit = answer.fit
     if isinstance(fit, list):
-        yield paragraph(smallest_sentence(fit), style="bold")
-        yield _cards(fit, full=full)
+        count = stated_cards(answer)
+        yield paragraph(smallest_sentence(fit, count), style="bold")
+        yield _cards(fit, count, full=full)
         return
     if fit is not None:
         yield paragraph(fit_sentence(fit), style=f"bold {VERDICT_STYLES.get(fit.verdict, '')}")
@@ -119,13 +121,22 @@ def verdict_blocks(
     )
 
 
-def _cards(rows: Sequence[FitOn], *, full: bool) -> RenderableType:
+def stated_cards(answer: EstimateBody) -> int:
+    """How many cards the job says it runs on, where it does not say on which."""
+    hardware = answer.job.get("hardware") or {}
+    counts = (hardware.get(name) for name in ("num_nodes", "accelerators_per_node"))
+    return math.prod(count for count in counts if isinstance(count, int))
+
+
+def _cards(rows: Sequence[FitOn], count: int, *, full: bool) -> RenderableType:
     fitting = [row for row in rows if row.verdict == "fits"]
     smallest = min(fitting, key=lambda row: (row.capacity_bytes, row.accelerator), default=None)
     shown = [row for row in rows if full or row is smallest or row.accelerator in _COMMON]
     return table(
         (
-            Column(name=say("On one card of")),
+            Column(
+                name=say("On {count} cards of", count=count) if count > 1 else say("On one card of")
+            ),
             Column(name=say("Verdict"), keep=True),
             Column(name=say("Probability"), right=True, keep=True),
             Column(name=say("Capacity"), right=True, keep=True),

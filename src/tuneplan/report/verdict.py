@@ -91,9 +91,11 @@ def needed_text(answer: EstimateBody) -> str | None:
     )
 
 
-def smallest_sentence(rows: Sequence[FitOn]) -> str:
-    """The smallest card of the table that holds the job."""
+def smallest_sentence(rows: Sequence[FitOn], count: int = 1) -> str:
+    """The smallest card of the table that holds the job, spread over ``count`` of them."""
     fitting = [row for row in rows if row.verdict == "fits"]
+    if not fitting and count > 1:
+        return say("NO {count} CARDS of one kind in the catalogue surely hold it.", count=count)
     if not fitting:
         return say("NO SINGLE CARD of the catalogue surely holds it.")
     smallest = min(fitting, key=lambda row: (row.capacity_bytes, row.accelerator))
