@@ -122,7 +122,7 @@ def test_a_base_that_is_stored_quantised_is_seen_by_its_name():
     "line",
     [
         *("use_galore: true", "use_badam: true", "use_apollo: true", "use_adam_mini: true"),
-        *("use_kt: true", "tensor_model_parallel_size: 2", "mixture_of_depths: convert"),
+        *("use_kt: true", "use_hyper_parallel: true", "mixture_of_depths: convert"),
         *(
             "finetuning_type: oft",
             "use_llama_pro: true",
@@ -217,6 +217,22 @@ def test_a_launch_line_says_processes_and_goes_before_its_file(tmp_path):
     assert found.places["training.max_length"] == (str(script), 2)
     assert found.places["adapter.r"] == (str(tmp_path / "train.yaml"), 6)
     assert not found.with_fate(Fate.NOT_UNDERSTOOD)
+
+
+def test_megatron_inside_is_counted_as_megatron():
+    found = load(
+        "model_name_or_path: a/b\nstage: sft\nfinetuning_type: full\ntemplate: x\nbf16: true\n"
+        "tensor_model_parallel_size: 4\npipeline_model_parallel_size: 2\n"
+        "sequence_parallel: true\nuse_distributed_optimizer: true\n"
+        "recompute_granularity: selective\noverlap_grad_reduce: true\n"
+    )
+    assert found.job["framework"] == "megatron"
+    assert found.job["parallelism"] == {"tensor": 4, "pipeline": 2, "strategy": "zero1"}
+    assert found.job["training"]["gradient_checkpointing"] == "selective"
+    assert [notice.message.code for notice in found.notices] == ["mca_trains"]
+    assert not found.with_fate(Fate.NOT_UNDERSTOOD)
+    bridged = load("model_name_or_path: a/b\nstage: sft\ntemplate: x\nuse_megatron_bridge: true\n")
+    assert bridged.job["framework"] == "nemo"
 
 
 def test_a_file_of_the_new_trainer():

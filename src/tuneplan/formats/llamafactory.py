@@ -16,6 +16,7 @@ from tuneplan.formats.data_files import NO_DATA_HERE, local_files
 from tuneplan.formats.foreign import Companion, ExportedFile, ForeignDocument, Imported
 from tuneplan.formats.keys import Keys
 from tuneplan.formats.llamafactory_keys import IRRELEVANT, KNOWN, NOT_CARRIED, REFUSED
+from tuneplan.formats.llamafactory_megatron import carry_megatron, is_megatron
 from tuneplan.formats.llamafactory_method import carry_method
 from tuneplan.formats.remote_code import say_remote_code
 from tuneplan.formats.shell_hardware import carry_launch
@@ -111,6 +112,8 @@ def _carry(keys: Keys, document: ForeignDocument, companion: Companion) -> None:
     if model is not None:
         keys.carry("model_name_or_path", ("model", model))
     say_remote_code(keys.carrier, "trust_remote_code")
+    if is_megatron(keys):
+        carry_megatron(keys)
     _refusals(keys)
     _objective(keys)
     carry_method(keys, model or "")
@@ -126,13 +129,10 @@ def _carry(keys: Keys, document: ForeignDocument, companion: Companion) -> None:
 
 
 def _refusals(keys: Keys) -> None:
-    told = set()
     for name, text in REFUSED:
         value = keys.value(name)
-        if value in (None, "") or value is False or text.code in told:
-            continue  # one key is enough to say that Megatron trains
-        keys.refuse(name, text)
-        told.add(text.code)
+        if value is not None and value is not False and value != "":
+            keys.refuse(name, text)
     if not keys.flag("do_train") and keys.flag("do_predict"):
         keys.refuse("do_predict", message("only_predicts", "it predicts, it trains nothing"))
     if keys.value("export_dir") is not None:

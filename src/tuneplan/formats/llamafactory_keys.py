@@ -10,7 +10,6 @@ from typing import Final
 from tuneplan.formats.tables import Reasons
 from tuneplan.language import message
 
-_MEGATRON: Final = message("lf_megatron", "training by Megatron has no formula yet")
 _KT: Final = message("lf_kt", "experts on the processor (KTransformers) have no formula yet")
 
 # Keys that ask for something without a formula, where they are on.
@@ -20,14 +19,7 @@ REFUSED: Final = (
     ("use_badam", message("lf_badam", "BAdam has no formula yet")),
     ("use_adam_mini", message("lf_adam_mini", "Adam-mini has no formula yet")),
     ("use_kt", _KT),
-    ("use_mca", _MEGATRON),
-    ("use_megatron_bridge", _MEGATRON),
     ("use_hyper_parallel", message("lf_hyper", "HyperParallel has no formula yet")),
-    ("tensor_model_parallel_size", _MEGATRON),
-    ("pipeline_model_parallel_size", _MEGATRON),
-    ("expert_model_parallel_size", _MEGATRON),
-    ("use_distributed_optimizer", _MEGATRON),
-    ("recompute_granularity", _MEGATRON),
     ("use_llama_pro", message("lf_llama_pro", "blocks added to the model have no formula yet")),
     ("mixture_of_depths", message("lf_mod", "mixture of depths has no formula yet")),
     (
