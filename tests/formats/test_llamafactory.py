@@ -231,7 +231,8 @@ def test_megatron_inside_is_counted_as_megatron():
     assert found.job["training"]["gradient_checkpointing"] == "selective"
     assert [notice.message.code for notice in found.notices] == ["mca_trains"]
     assert not found.with_fate(Fate.NOT_UNDERSTOOD)
-    bridged = load("model_name_or_path: a/b\nstage: sft\ntemplate: x\nuse_megatron_bridge: true\n")
+    start = "model_name_or_path: a/b\nstage: sft\nfinetuning_type: lora\n"
+    bridged = load(f"{start}use_megatron_bridge: true\n")
     assert bridged.job["framework"] == "nemo"
 
 
