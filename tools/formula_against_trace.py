@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import sys
 import time
 import traceback
 from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -231,29 +233,43 @@ def main() -> None:
     parser.add_argument("--diff", type=float, default=None, help="show cases off by more (%%)")
     parser.add_argument("--json", default=None)
     parser.add_argument("--write", default=None, help="the page to write")
+    parser.add_argument("--jobs", type=int, default=1, help="models that run at once")
     parser.add_argument("--full-depth", action="store_true", help="one case a model, all layers")
     options = parser.parse_args()
-    rows = []
     if options.full_depth:
         options.methods, options.checkpointing, options.shapes = "lora-all", "yes", "1x2048"
         options.layers = 10**6
-    for model in options.models.split(","):
-        for method in options.methods.split(","):
-            for word in options.checkpointing.split(","):
-                for shape in options.shapes.split(","):
-                    sequences, length = map(int, shape.split("x"))
-                    length = min(length, most_positions(model))
-                    case = Case(
-                        model=model, method=method, checkpointing=word == "yes",
-                        sequences=sequences, length=length, precision=options.precision,
-                        attention=options.attention,
-                    )  # fmt: skip
-                    rows.append(run(case, options))
+    models = options.models.split(",")
+    if options.jobs > 1:
+        # Each process is fresh: a trace patches the libraries of its own.
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(options.jobs, mp_context=context) as pool:
+            found = list(pool.map(run_model, models, [options] * len(models)))
+    else:
+        found = [run_model(model, options) for model in models]
+    rows = [row for of_model in found for row in of_model]
     print_summary(rows)
     if options.json:
         Path(options.json).write_text(json.dumps(rows, indent=1))
     if options.write:
         Path(options.write).write_text("\n".join(page(rows, options)) + "\n")
+
+
+def run_model(model: str, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Run all cases of one model."""
+    rows = []
+    for method in options.methods.split(","):
+        for word in options.checkpointing.split(","):
+            for shape in options.shapes.split(","):
+                sequences, length = map(int, shape.split("x"))
+                length = min(length, most_positions(model))
+                case = Case(
+                    model=model, method=method, checkpointing=word == "yes",
+                    sequences=sequences, length=length, precision=options.precision,
+                    attention=options.attention,
+                )  # fmt: skip
+                rows.append(run(case, options))
+    return rows
 
 
 def most_positions(model: str) -> int:

@@ -14,8 +14,11 @@ MODELS = (
     "Mistral-7B-v0.1",  # a window
     "gemma-2-2b",  # two masks, eager attention
     "falcon-7b",  # one key head that is broadcast, linears of a class of their own
-    "opt-1.3b",  # dropout in the model
-    "starcoder",  # a mask over all positions in a buffer
+    "bloom-7b1",  # embeddings that are normalised, a residual stream in fp32
+    "mpt-7b",  # eager attention over fused projections
+    "phi-2",  # queries joined after partial rotary positions
+    "opt-1.3b",  # dropout in the model, learned positions
+    "starcoder",  # a mask over all positions in a buffer, dropped-out embeddings
     "Moonlight-16B-A3B",  # latent attention, shared experts
     "gpt-oss-20b",  # sinks, a clamped gate
     "Llama-4-Scout-17B-16E",  # every expert on every token
@@ -46,7 +49,7 @@ def test_the_formula_is_near_the_trace(model, method, checkpointing, length):
     )
     formula, trace, _ = tool.compare(case, layers=2)
     error = tool.errors_of(formula, trace)["peak"]
-    assert abs(error) < 0.02, f"{case}: {error:+.2%}"
+    assert abs(error) < 0.01, f"{case}: {error:+.2%}"
 
 
 @pytest.mark.parametrize(
