@@ -201,3 +201,17 @@ def test_terms_sum_to_every_phase(name, tensor, pipeline, context, sequence):
     for phase, size in count.by_phase.items():
         parts = sum(count.base.values()) + sum(count.at_phase[phase].values())
         assert float(size) == pytest.approx(float(parts))
+
+
+@pytest.mark.parametrize("cards", [2, 4])
+def test_spread_layers_hold_a_share_each_and_one_micro_batch(cards):
+    model, recipe = model_of("Llama-3.1-8B"), recipe_of("Llama-3.1-8B")
+    spread = Parallelism(strategy=Strategy.DEVICE_MAP, pipeline=cards)
+    count = count_split_memory(model, recipe, spread, sequences=1.0, length=1024.0)
+    one = count_memory(model, recipe, Parallelism(), sequences=1.0, length=1024.0)
+    held = one.base["trained_weights"]
+    ends = 2 * 128256 * 4096  # bf16: the embedding or the head
+    assert count.base["trained_weights"] == pytest.approx(
+        (held - 2 * ends) / cards + ends, rel=1e-3
+    )
+    assert "in_flight_activations" not in count.base

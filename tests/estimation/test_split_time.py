@@ -170,3 +170,11 @@ def test_a_transfer_between_nodes_has_a_card_s_share_of_the_network():
     cluster = cluster_with(16)
     share = cluster.inter_node_bytes_per_s / 8
     assert transfer_time_s(1e9, layout, cluster) == pytest.approx(1e9 / share, rel=0.01)
+
+
+def test_spread_layers_compute_in_turn_as_on_one_card():
+    spread = step(Parallelism(strategy=Strategy.DEVICE_MAP, pipeline=4))
+    alone = step(Parallelism())
+    transfers = term(spread, "stage_transfers")
+    assert transfers > 0
+    assert spread.step_s.likely - transfers == pytest.approx(alone.step_s.likely)

@@ -100,9 +100,15 @@ def test_a_row_that_names_tensor_parallelism_is_refused():
         resolve(recipe, cards=64)
 
 
-def test_layers_over_cards_have_no_formula():
-    with pytest.raises(NotSupported, match="device_map"):
-        resolve(stated("ms-swift", "lora", strategy="device_map"), cards=2)
+def test_device_map_spreads_layers_over_the_cards_of_one_node_alone():
+    recipe = stated("ms-swift", "lora", strategy="device_map")
+    found = resolve(recipe, cards=2)
+    assert (found.parallelism.data, found.parallelism.pipeline) == (1, 2)
+    assert "behaviour.device_map" in {assumption.name for assumption in found.assumptions}
+    with pytest.raises(NotSupported, match="inside one node"):
+        resolve_recipe(recipe, model(), A100, world_size=16, num_nodes=2)
+    with pytest.raises(NotSupported, match="freeze"):
+        resolve(stated("ms-swift", "freeze", strategy="device_map"), cards=2)
 
 
 def test_single_on_several_cards_and_offload_without_sharding_are_refused():

@@ -44,7 +44,7 @@ from tuneplan.spec.answer import Basis, Estimate, Term
 from tuneplan.spec.architecture import Attention, MixtureOfExperts, ModelArchitecture
 from tuneplan.spec.hardware import Cluster
 from tuneplan.spec.kernels import ChipCurves
-from tuneplan.spec.parallelism import Parallelism
+from tuneplan.spec.parallelism import Parallelism, Strategy
 from tuneplan.spec.recipe import Checkpointing, TrainingRecipe
 
 # What is left to wait for where products run in pieces beside the exchange of the pieces before
@@ -101,10 +101,16 @@ def split_step_time(
     cluster: Cluster,
     curves: ChipCurves,
 ) -> tuple[StepTime, Sequence[Operation]]:
-    """One optimizer step, its terms and range; what a model replica executes a micro-batch."""
+    """One optimizer step, its terms and range; what a model replica executes a micro-batch.
+
+    Layers spread over the cards of one process compute one after the other, as on one card, and
+    hand their hidden states on.
+    """
+    in_turn = parallelism.strategy is Strategy.DEVICE_MAP
+    timed = replace(parallelism, pipeline=1) if in_turn else parallelism
     stages = [
-        _stage_time(stage, recipe, parallelism, sequences, length, cluster, curves)
-        for stage in stages_of(model, parallelism)
+        _stage_time(stage, recipe, timed, sequences, length, cluster, curves)
+        for stage in stages_of(model, timed)
     ]
     slowest = max(stages, key=lambda stage: stage.micro_batch_s)
     terms = [
@@ -122,10 +128,10 @@ def split_step_time(
     step = StepTime(
         step_s=Estimate(low=likely * low, likely=likely, high=likely * high, basis=curves.basis),
         terms=kept,
-        forward_s=float(np.asarray(slowest.compute.forward_s)) * parallelism.pipeline,
+        forward_s=float(np.asarray(slowest.compute.forward_s)) * timed.pipeline,
         launch_share=shares.get("launch", 0.0),
     )
-    ranks = parallelism.model_ranks
+    ranks = timed.model_ranks
     whole = tuple(replace(one, count=one.count * ranks) for one in slowest.operations)
     return step, whole
 
@@ -261,7 +267,11 @@ def _exchange_terms(
         "sequence_parallel": parallelism.sequence,
     }
     values = {kind: micro_batches * seconds for kind, seconds in slowest.exchanges.items()}
-    if parallelism.pipeline > 1:
+    if parallelism.strategy is Strategy.DEVICE_MAP:
+        values["stage_transfers"] = (parallelism.pipeline - 1) * _transfers_s(
+            recipe, replace(parallelism, pipeline=2), tokens, slowest, cluster
+        )
+    elif parallelism.pipeline > 1:
         others = sum(stage.stage.count * stage.micro_batch_s for stage in stages)
         values["pipeline_bubble"] = (others - slowest.micro_batch_s) / parallelism.virtual_stages
         values["stage_transfers"] = _transfers_s(recipe, parallelism, tokens, slowest, cluster)

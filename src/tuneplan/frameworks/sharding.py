@@ -6,6 +6,7 @@ import difflib
 from dataclasses import replace
 
 from tuneplan.errors import NotSupported
+from tuneplan.estimation.splitting import obstacle
 from tuneplan.frameworks.context import Context, Head
 from tuneplan.frameworks.degrees import refuse_expert_ranks, split_parallelism
 from tuneplan.frameworks.ledger import Default, Ledger, by_rule
@@ -13,7 +14,7 @@ from tuneplan.frameworks.settings import Settings
 from tuneplan.frameworks.stack import Stack
 from tuneplan.language import message
 from tuneplan.spec.parallelism import Offload, Parallelism, Strategy
-from tuneplan.spec.recipe import Checkpointing
+from tuneplan.spec.recipe import Checkpointing, Method
 
 # Megatron-LM core/distributed/distributed_data_parallel.py: max(40M, 1M x data ranks) parameters.
 _MEGATRON_BUCKET_ELEMENTS = 40_000_000
@@ -26,7 +27,7 @@ def resolve_strategy(
     """The strategy: stated, or of a measured row, or what the framework launches."""
     stated = context.stated.parallelism.strategy
     if stated is not None and stated != "auto":
-        return refuse_device_map(_named(stated, context, ledger), context)
+        return _named(stated, context, ledger)
     measured = context.measured.strategy
     if measured is not None:
         if context.measured.shard_grad_op:
@@ -37,29 +38,10 @@ def resolve_strategy(
                 ),
                 "parallelism.strategy",
             )
-        return refuse_device_map(measured, context)
+        return measured
     if context.world_size == 1:
         return on_one_card
     return ledger.assume("parallelism.strategy", default)
-
-
-def refuse_device_map(strategy: Strategy, context: Context) -> Strategy:
-    """The strategy, unless it spreads layers over cards, which has no formula yet.
-
-    Raises:
-        NotSupported: For ``device_map`` on several cards.
-    """
-    if strategy is Strategy.DEVICE_MAP and context.world_size > 1:
-        raise NotSupported(
-            message(
-                "device_map_not_supported",
-                "device_map over {n} cards has no formula yet; use ddp, zero3, fsdp or fsdp2",
-                n=context.world_size,
-            ),
-            path="parallelism.strategy",
-            value=strategy.value,
-        )
-    return strategy
 
 
 def _named(stated: str, context: Context, ledger: Ledger) -> Strategy:
@@ -122,6 +104,8 @@ def resolve_parallelism(
 ) -> Parallelism:
     """Degrees, buckets and thresholds of the engine that runs."""
     head = settings.head
+    if head.strategy is Strategy.DEVICE_MAP and context.world_size > 1:
+        return _spread_layers(context, settings, ledger)
     base = Parallelism(
         strategy=head.strategy,
         data=1 if head.strategy is Strategy.DEVICE_MAP else context.world_size,
@@ -145,6 +129,26 @@ def resolve_parallelism(
     split = split_parallelism(base, context.degrees, stack.splitting, layout, ledger)
     refuse_expert_ranks(split, ledger)
     return split
+
+
+def _spread_layers(context: Context, settings: Settings, ledger: Ledger) -> Parallelism:
+    """Layers over the cards of one process: an equal number on each.
+
+    Raises:
+        NotSupported: For models and methods that have no formula so, and for several nodes.
+    """
+    layout = Parallelism(strategy=Strategy.DEVICE_MAP, pipeline=context.world_size)
+    problem = obstacle(context.architecture, layout)
+    if context.num_nodes > 1:
+        problem = message("device_map_nodes", "device_map spreads layers inside one node only")
+    elif settings.method is Method.FREEZE:
+        problem = message("device_map_freeze", "freeze has no formula under device_map yet")
+    if problem is not None:
+        raise NotSupported(problem, path="parallelism.strategy", value="device_map")
+    reason = message("device_map_even", "accelerate balances the layers over the cards")
+    source = "accelerate utils/modeling.py get_balanced_memory, infer_auto_device_map"
+    ledger.assume("behaviour.device_map", by_rule("even", reason, source))
+    return layout
 
 
 def _shard_group(context: Context, head: Head) -> int | None:
