@@ -17,6 +17,7 @@ import argparse
 import hashlib
 import json
 import math
+import re
 import statistics
 import sys
 import time
@@ -38,6 +39,7 @@ from tuneplan.runs.rows import MeasuredRun, MemoryKind, measured_run  # noqa: E4
 from tuneplan.runs.skips import Skip, skip  # noqa: E402
 from tuneplan.runs.to_job import to_job  # noqa: E402
 from tuneplan.spec.stated import StatedJob  # noqa: E402
+from tuneplan.tracing.cache import code_digest  # noqa: E402
 from tuneplan.tracing.environment import interpreter  # noqa: E402
 from tuneplan.tracing.replay import replay  # noqa: E402
 
@@ -152,8 +154,8 @@ def read_runs(options: argparse.Namespace) -> tuple[list[Run], dict[str, list[st
         job = to_job(run)
         if name in options.without.split(","):
             job = skip("left_out", "left out by name, see above")
-        elif "variant=" in run.extra.get("notes", ""):
-            job = skip("variant", "its notes name a variant of the method that no column states")
+        elif not isinstance(job, Skip):
+            job = _variant(job, run.extra.get("notes", ""))
         if isinstance(job, Skip):
             skipped.setdefault(str(job.message), []).append(name)
             continue
@@ -172,6 +174,19 @@ def read_runs(options: argparse.Namespace) -> tuple[list[Run], dict[str, list[st
         if options.cards in (None, rows[0][0].accelerators)
     ]
     return _sampled(runs, options.sample), skipped
+
+
+def _variant(job: StatedJob, notes: str) -> StatedJob | Skip:
+    """The variant of LoRA that a row's notes name in PEFT's words."""
+    found = re.search(r"variant=([\w=-]+)", notes)
+    if found is None:
+        return job
+    word = found[1]
+    if word not in ("use_dora", "use_rslora"):
+        return skip("variant", "its notes name a variant that is not traced: {word}", word=word)
+    adapter = replace(job.recipe.adapter, **{word: True})
+    method = "dora" if word == "use_dora" else job.recipe.method
+    return replace(job, recipe=replace(job.recipe, adapter=adapter, method=method))
 
 
 def _named(row: MeasuredRun, named: Mapping[str, str]) -> str | None:
@@ -267,15 +282,22 @@ def figures(found: JobTrace) -> dict[str, Any]:
     return {
         "allocated": usual.peak_allocated_bytes,
         "reserved": usual.peak_reserved_bytes,
+        "reserved_least": found.memory.least_reserved_bytes,
         "reserved_worst": max(
             usual.peak_reserved_bytes,
             found.memory.worst.peak_reserved_bytes if found.memory.worst else 0,
         ),
+        "reserved_range": [
+            answer.ranges.peak_reserved_bytes.low,
+            answer.ranges.peak_reserved_bytes.high,
+        ],
+        "device_range": [answer.ranges.peak_device_bytes.low, answer.ranges.peak_device_bytes.high],
         "expandable": found.memory.expanding.peak_reserved_bytes,
         "formula": found.formula.ranges.peak_bytes.likely,
         "after load": after_load,
         "first": _phases(most[0]),
         "second": _phases(most[1]),
+        "code": code_digest()[:12],
         "phase": str(answer.phase),
         "length": found.request.length,
         "sequences": found.request.sequences,

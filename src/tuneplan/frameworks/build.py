@@ -286,6 +286,7 @@ def build_recipe(
         keeps_key_values=stack.keeps_key_values,
         keeps_graph=stack.keeps_graph,
         longest_first=stack.longest_first,
+        empties_cache_steps=stack.empties_cache_steps,
         trains_vision=stack.trains_vision and context.architecture.vision is not None,
         tf32=settings.precision == "tf32",
     )

@@ -8,6 +8,9 @@ to a name until it ends (the loop of fitcheck-llm, whose rows are published).
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
+
+from packaging.version import Version
 
 from tuneplan.frameworks.context import Context, Head
 from tuneplan.frameworks.framework import Framework
@@ -16,11 +19,13 @@ from tuneplan.frameworks.ledger import Default, by_rule, switched_off
 from tuneplan.frameworks.settings import Defaults, Settings
 from tuneplan.frameworks.stack import Stack
 from tuneplan.frameworks.transformers import ddp_by_default, method_by_section
+from tuneplan.frameworks.versions import read_version
 from tuneplan.language import message
 from tuneplan.spec.recipe import Checkpointing, Method
 
 _FITCHECK = "fitcheck-llm 0.3.1, its one-step runner"
 _PEFT_LOOP = "peft method_comparison/MetaMathQA/run.py"
+_EVERY_TENTH: Final = Version("0.18.1")
 
 
 def _lora_by_default(context: Context) -> Default[Method]:
@@ -74,12 +79,18 @@ def peft_loop_defaults(context: Context, head: Head) -> Defaults:
 
 
 def peft_loop_stack(context: Context, settings: Settings) -> Stack:
-    """As ``custom``, with the outputs of the last step still bound; batches run long to short."""
+    """As ``custom``, with the outputs of the last step still bound.
+
+    Buckets of 20 batches run from long to short; the cache is emptied after each step, from
+    November 2025 on after every tenth, before ``zero_grad`` (peft #2894, 0.18.1).
+    """
+    peft = read_version(context.software.versions.get("peft"))
     return replace(
         hugging_face_stack(context, settings),
         fsdp_upcast=None,
         keeps_outputs=True,
         longest_first=True,
+        empties_cache_steps=10 if peft is None or peft >= _EVERY_TENTH else 1,
     )
 
 

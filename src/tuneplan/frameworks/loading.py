@@ -13,6 +13,7 @@ from tuneplan.spec.recipe import TrainingRecipe
 
 _PACKED_WARM_UP: Final = Version("5.0")
 _HALF_WARM_UP: Final = Version("4.50")
+_IN_TURN: Final = Version("5.4")
 _PEFT_EMPTIES_CACHE: Final = Version("0.20")
 _THREADS: Final = 4
 
@@ -24,8 +25,9 @@ def loading_of(recipe: TrainingRecipe, software: Mapping[str, str]) -> Loading:
     be moved there from the host, as the Trainer does.
 
     Source: transformers ``modeling_utils.py caching_allocator_warmup`` (4.50 to 4.57: half of the
-    half-precision model for a quantised one; 5.0: the packed size), ``core_model_loading.py`` (5.0:
-    up to four threads read weights); peft 0.20 ``utils/other.py prepare_model_for_kbit_training``.
+    half-precision model for a quantised one; 5.0: the packed size), ``core_model_loading.py`` (5.0
+    to 5.3: four threads read weights, not bounded by what quantises them; 5.4, transformers #44576:
+    in turn); peft 0.20 ``utils/other.py prepare_model_for_kbit_training``.
     """
     quantization = recipe.quantization
     if quantization is None or quantization.type.value == "gptq":
@@ -38,5 +40,5 @@ def loading_of(recipe: TrainingRecipe, software: Mapping[str, str]) -> Loading:
         reserved_bytes_per_weight=0.5 if packed else 1.0 if half else 0.0,
         reserved_fraction_of_rest=1.0 if packed else 0.5 if half else 0.0,
         empties_cache=peft >= _PEFT_EMPTIES_CACHE,
-        threads=_THREADS if packed else 1,
+        threads=_THREADS if packed and transformers < _IN_TURN else 1,
     )

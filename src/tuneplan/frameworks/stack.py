@@ -72,7 +72,8 @@ class Stack:
         query_key_value: Parts of a fused query-key-value projection that are adapted, each for
             itself (``Adapter.query_key_value``).
         gptq_in_one_kernel: A Triton kernel expands GPTQ weights, as in ``Quantization``.
-        unties_head, keeps_key_values, keeps_graph, longest_first: As in ``TrainingRecipe``.
+        unties_head, keeps_key_values, keeps_graph, longest_first, empties_cache_steps: As in
+            ``TrainingRecipe``.
         optimizer_step: How the framework's own optimizer setting runs, where it says so.
         gathers_for_checkpointing: Checkpointing outside the FSDP unit gathers once more.
         accumulates_unsharded: Gradients stay unsharded between micro-batches under FSDP.
@@ -110,6 +111,7 @@ class Stack:
     keeps_key_values: bool = False
     keeps_graph: bool = False
     longest_first: bool = False
+    empties_cache_steps: int = 0
     optimizer_step: Default[OptimizerImplementation] | None = None
     dequantized_dtype: Default[DType] | None = None
     quantizes_head: bool = False

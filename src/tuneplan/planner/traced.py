@@ -27,8 +27,9 @@ from tuneplan.spec.answer import Basis, Estimate, Term
 from tuneplan.spec.parallelism import Strategy
 from tuneplan.tracing.cache import TraceCache
 from tuneplan.tracing.environment import own_interpreter
+from tuneplan.tracing.plays import play, plays
 from tuneplan.tracing.recording import Recording
-from tuneplan.tracing.replay import HISTORY, Played, Replayed, aligned, replay
+from tuneplan.tracing.replay import Played, Replayed, aligned, replay
 from tuneplan.tracing.result import AliveGroup, alive_at
 from tuneplan.tracing.wire import Traced, TraceRequest
 
@@ -55,8 +56,10 @@ class TracedMemory:
 
     Attributes:
         answer: Ranges, terms and phases as an estimate has them.
-        usual: From an empty cache; ``worst`` after the worst history of lengths, None where every
-            micro-batch has the same length (or other lengths run other operations).
+        usual: From an empty cache; ``worst`` what reserves most of all that the job leaves open
+            (the lengths before the longest, weights that threads read ahead), None where nothing
+            is open (or other lengths run other operations).
+        least_reserved_bytes: The least of all these.
         expanding, expanding_worst: The same with ``expandable_segments``.
         timeline: From loading to the end of the second step.
         at_peak: What is alive at the peak, largest first.
@@ -66,6 +69,7 @@ class TracedMemory:
     played: Played
     usual: Replayed
     worst: Replayed | None
+    least_reserved_bytes: int
     expanding: Replayed
     expanding_worst: Replayed | None
     timeline: tuple[Moment, ...]
@@ -76,7 +80,8 @@ def request_of(resolved: Resolved) -> TraceRequest:
     """What is to be traced for the longest micro-batch to expect."""
     batch, accelerator = resolved.batch, resolved.accelerator
     length = max(round(batch.worst_length), 1)
-    varies = batch.varies and not resolved.recipe.longest_first
+    recipe = resolved.recipe
+    varies = batch.varies and (not recipe.longest_first or recipe.empties_cache_steps > 0)
     return TraceRequest(
         architecture=resolved.model,
         recipe=resolved.recipe,
@@ -143,24 +148,43 @@ def traced_memory(traced: Traced, resolved: Resolved, formula: MemoryAnswer) -> 
 
     usual = replay(played, watch=watch)
     expanding = replay(played, expandable=True)
-    worst = expanding_worst = None
-    if played.varies:
-        worst = replay(played, history=HISTORY)
-        expanding_worst = replay(played, history=HISTORY, expandable=True)
+    others = [play(played, one) for one in plays(played)]
+    worst = max(others, key=_reserved, default=None)
+    expanding_worst = max(
+        (play(played, one, expandable=True) for one in plays(played)), key=_reserved, default=None
+    )
+    least = min(map(_reserved, (usual, *others)))
     recording = played.recording
     at_peak = alive_at(recording, usual.peak_at)
     phases = _phases(recording, moments)
     terms = _terms(at_peak, float(usual.peak_allocated_bytes), sum(played.resident_bytes))
-    answer = _answer(resolved, formula, usual, worst, phases, terms)
+    answer = _answer(resolved, formula, played, usual, worst, phases, terms)
+    answer = replace(answer, ranges=_down_to(answer.ranges, usual.peak_reserved_bytes - least))
     return TracedMemory(
         answer=replace(answer, fit=_fit(answer, played, resolved)),
         played=played,
         usual=usual,
         worst=worst,
+        least_reserved_bytes=least,
         expanding=expanding,
         expanding_worst=expanding_worst,
         timeline=_timeline(recording, moments),
         at_peak=at_peak,
+    )
+
+
+def _reserved(one: Replayed) -> int:
+    return one.peak_reserved_bytes
+
+
+def _down_to(ranges: MemoryRanges, less: int) -> MemoryRanges:
+    """Reserved and device memory from what may be reserved less than usual."""
+    reserved, device = ranges.peak_reserved_bytes, ranges.peak_device_bytes
+    lowest = max(reserved.low - less, ranges.peak_bytes.low)
+    return replace(
+        ranges,
+        peak_reserved_bytes=replace(reserved, low=lowest),
+        peak_device_bytes=replace(device, low=device.low - (reserved.low - lowest)),
     )
 
 
@@ -183,15 +207,18 @@ def played_of(traced: Traced, resolved: Resolved) -> Played:
         else warm_up_bytes(loaded_tensors(model, recipe), loading),
         resident_bytes=tuple(size for size in buckets if size),
         longest_first=recipe.longest_first,
+        empties_cache_steps=recipe.empties_cache_steps,
+        reads_ahead=loading.threads > 1 and not layout.shards_parameters,
     )
 
 
 def runs_within(played: Played, limit_bytes: int) -> tuple[Replayed, Replayed | None]:
-    """Replays on a card that gives the allocator so many bytes: fresh, and after a history."""
+    """Replays on a card that gives the allocator so many bytes: the usual, and the worst."""
     usual = replay(played, limit_bytes=limit_bytes)
-    if not played.varies or not usual.fits:
+    if not usual.fits:
         return usual, None
-    return usual, replay(played, history=HISTORY, limit_bytes=limit_bytes)
+    others = [play(played, one, limit_bytes=limit_bytes) for one in plays(played)]
+    return usual, min(others, key=lambda one: one.fits, default=None)
 
 
 def verdict_within(
@@ -231,6 +258,7 @@ def _fit(answer: MemoryAnswer, played: Played, resolved: Resolved) -> Fit | None
 def _answer(
     resolved: Resolved,
     formula: MemoryAnswer,
+    played: Played,
     usual: Replayed,
     worst: Replayed | None,
     phases: dict[str, int],
@@ -249,7 +277,7 @@ def _answer(
         if worst
         else float(usual.peak_reserved_bytes),
         fragmentation_bytes=float(usual.fragmentation_bytes),
-        varies=worst is not None,
+        varies=played.varies and not played.longest_first,
     )
     ranges = memory_ranges(
         peak,

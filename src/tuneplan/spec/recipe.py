@@ -322,6 +322,8 @@ class TrainingRecipe:
         gradient_buffer: Gradients live in one buffer from the start, to which each backward adds.
         recomputes_attention: The attention kernel alone runs again in the backward (Megatron's
             selective recomputation); a kernel without scores keeps no less for it.
+        empties_cache_steps: The loop empties PyTorch's cache after every so many steps, before the
+            gradients die; 0 = never.
     """
 
     framework: str
@@ -368,3 +370,4 @@ class TrainingRecipe:
     longest_first: bool = False
     gradient_buffer: bool = False
     recomputes_attention: bool = False
+    empties_cache_steps: int = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -31,7 +32,7 @@ from tuneplan.tracing.kbit import (
     QuantizedLinear,
 )
 from tuneplan.tracing.litgpt_code import build_litgpt, note_litgpt, prepare_litgpt
-from tuneplan.tracing.older import dtype_word, without_initialization
+from tuneplan.tracing.older import dtype_word, loads_by_name, without_initialization
 from tuneplan.tracing.recorder import Recorder
 
 _IMPLEMENTATIONS = {
@@ -248,27 +249,52 @@ def _replace_linears(
 
 
 def _materialize(model: torch.nn.Module, recipe: TrainingRecipe, recorder: Recorder) -> None:
-    """Every weight and buffer made on the device, in the order of the modules."""
+    """Every weight and buffer made on the device.
+
+    In the order of the modules, or by name where transformers 5 quantises as it loads.
+    """
     device = fake_device()
-    moved: dict[int, tuple[torch.nn.Parameter, object]] = {}
-    for module in model.modules():
-        if isinstance(module, QuantizedLinear):
+    moved: dict[int, torch.nn.Parameter] = {}
+    tensors = list(_tensors_of(model))
+    if recipe.quantization is not None and loads_by_name():
+        tensors.sort(key=lambda one: _by_number(one[0]))
+    for name, module in tensors:
+        leaf = name.rpartition(".")[2]
+        if leaf in module._buffers:  # noqa: SLF001
+            module._buffers[leaf] = module._buffers[leaf].to(device)  # type: ignore[union-attr] # noqa: SLF001
+            continue
+        parameter = module._parameters[leaf]  # noqa: SLF001
+        if parameter is None or parameter.device == device:
+            continue
+        if isinstance(module, QuantizedLinear) and leaf == "weight":
             assert recipe.quantization is not None  # noqa: S101 - only then are there such layers
-            module.quantize(recipe.quantization, device, module.weight.dtype)
+            module.quantize(recipe.quantization, device, parameter.dtype)
             module.compute_dtype = torch_dtype(recipe.compute_dtype)
-        for name, parameter in module._parameters.items():  # noqa: SLF001
-            if parameter is None or parameter.device == device:
-                continue
-            if id(parameter) not in moved:
-                new = torch.empty_strided(
-                    parameter.shape, parameter.stride(), dtype=parameter.dtype, device=device
-                )
-                moved[id(parameter)] = (torch.nn.Parameter(new), parameter)
-            module._parameters[name] = moved[id(parameter)][0]  # noqa: SLF001
-        for name, buffer in module._buffers.items():  # noqa: SLF001
-            if buffer is not None:
-                module._buffers[name] = buffer.to(device)  # noqa: SLF001
+            continue
+        if id(parameter) not in moved:
+            new = torch.empty_strided(
+                parameter.shape, parameter.stride(), dtype=parameter.dtype, device=device
+            )
+            moved[id(parameter)] = torch.nn.Parameter(new)
+        module._parameters[leaf] = moved[id(parameter)]  # noqa: SLF001
     del recorder
+
+
+def _tensors_of(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
+    """Path of every parameter and buffer, each with its module; quantised weights come first."""
+    for path, module in model.named_modules():
+        leaves = [*module._parameters, *module._buffers]  # noqa: SLF001
+        if isinstance(module, QuantizedLinear):
+            leaves.sort(key=lambda leaf: leaf != "weight")
+        for leaf in leaves:
+            if module._parameters.get(leaf) is None and module._buffers.get(leaf) is None:  # noqa: SLF001
+                continue
+            yield f"{path}.{leaf}".lstrip("."), module
+
+
+def _by_number(name: str) -> list[tuple[int, int, str]]:
+    """Layer 2 before layer 10, numbers before words."""
+    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in name.split(".")]
 
 
 def _prepare(

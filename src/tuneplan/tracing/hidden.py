@@ -19,12 +19,12 @@ def _bytes(tensor: Any) -> int:
 
 
 def _softmax_backward(args: Any, kwargs: Any) -> Sizes:
-    """``tmp = grad * output``.
+    """``tmp = grad * output``, once the result has its memory (a structured kernel's output).
 
     ``aten/src/ATen/native/cuda/SoftMax.cu softmax_backward_cuda_out``.
     """
     del kwargs
-    return (_bytes(args[0]),), ()
+    return (), (_bytes(args[0]),)
 
 
 def _flash_backward(args: Any, kwargs: Any) -> Sizes:

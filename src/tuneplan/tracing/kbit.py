@@ -74,8 +74,8 @@ class Linear4bit(QuantizedLinear):
         blocks = -(-elements // _BLOCK)
         storage = getattr(torch, str(quantization.storage_dtype))
         rows = -(-elements // (2 * storage.itemsize))
-        packed = torch.empty((rows, 1), dtype=storage, device=device)
         self.absmax = torch.empty(blocks, dtype=torch.float32, device=device)
+        packed = torch.empty((rows, 1), dtype=storage, device=device)
         self.code = torch.empty(16, dtype=torch.float32, device=device)
         self.nested: tuple[torch.Tensor, ...] = ()
         if quantization.double_quant:

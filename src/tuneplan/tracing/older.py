@@ -24,6 +24,17 @@ def dtype_word() -> str:
     return "dtype" if Version(transformers.__version__) >= Version("4.56") else "torch_dtype"
 
 
+def loads_by_name() -> bool:
+    """Whether weights come to the card in the order of their names.
+
+    Source: transformers ``core_model_loading.py convert_and_load_state_dict_in_model`` (5.0, 5.17).
+    """
+    import transformers
+    from packaging.version import Version
+
+    return Version(transformers.__version__) >= Version("5.0")
+
+
 def leave_masks_alone() -> None:
     """No questions about values of a mask: fake tensors have none.
 

@@ -3,11 +3,17 @@
 The stream of births and deaths does not depend on the length of the sequences, only their sizes
 do. So a job that was recorded at two lengths can be played at any other: a longest batch after
 shorter ones finds a cache that suits it badly.
+
+Of equal free blocks the allocator takes the one at the lowest address. New segments lie below the
+earlier ones here: so, and not the other way round, eight runs with eager attention reserved on a
+Tesla T4 what they did, to the megabyte (docs/internals/trace_accuracy.md). No document says where a
+driver puts them.
 """
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -18,6 +24,10 @@ from tuneplan.tracing.recording import Recording
 HISTORY = (0.6, 0.7, 0.8, 0.9)
 """Lengths of the batches before the longest, as shares of its own: each a little too long for
 what is cached."""
+
+SHORT = 0.3
+"""The last batch of a bucket that runs from long to short, as a share of the longest of all: no
+longer than the mean, which is about a third of the longest where samples are as they come."""
 
 Watch = Callable[[int, CachingAllocator], None]
 
@@ -56,6 +66,9 @@ class Played:
         resident_bytes: Blocks that come after loading and stay (buckets of DDP).
         longest_first: Batches run from long to short: no batch as long as the recorded one comes
             upon a cache that another one left.
+        empties_cache_steps: After every so many steps the loop empties the cache, while the
+            gradients are still there; 0 = never.
+        reads_ahead: Threads put weights on the card before the loader can quantise them.
     """
 
     recording: Recording
@@ -64,6 +77,8 @@ class Played:
     empties_cache: bool = True
     resident_bytes: tuple[int, ...] = ()
     longest_first: bool = False
+    empties_cache_steps: int = 0
+    reads_ahead: bool = False
     _sizes: dict[float, list[int]] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -116,10 +131,36 @@ def _sizes(recording: Recording, other: Recording | None, share: float) -> Itera
             yield max(round(low + position * (high - low)), 1)
 
 
+class DownwardAllocator(CachingAllocator):
+    """Its new segments lie below all earlier ones."""
+
+    __slots__ = ("_lowest",)
+
+    def __init__(self, *, limit_bytes: int | None = None) -> None:
+        super().__init__(limit_bytes=limit_bytes)
+        self._lowest = 1 << (cached.ADDRESS_BITS - 1)
+
+    def _taken(self, pool: cached.Pool, size: int, needed: int) -> cached.Block | None:
+        del size
+        if not self._reserve(needed):
+            return None
+        self._lowest -= needed
+        return cached.Block(self._lowest, needed, pool)
+
+
+def fresh(*, limit_bytes: int | None = None, expandable: bool = False) -> CachingAllocator:
+    """An allocator that nothing was asked of."""
+    if expandable:
+        return CachingAllocator(limit_bytes=limit_bytes, expandable=True)
+    return DownwardAllocator(limit_bytes=limit_bytes)
+
+
 def replay(
     played: Played,
     *,
     history: Sequence[float] = (),
+    after: Sequence[float] = (),
+    ahead: int = 0,
     limit_bytes: int | None = None,
     expandable: bool = False,
     watch: Watch | None = None,
@@ -129,26 +170,38 @@ def replay(
 
     Args:
         played: What to play.
-        history: Lengths of the steps before the last one, as shares of its own: the first takes
+        history: Lengths of the steps before the longest one, as shares of its own: the first takes
             the place of the first recorded step, the others repeat the second one.
+        after: Lengths of the steps that follow it.
+        ahead: Weights that are on the card before the first of them is quantised.
         limit_bytes: What the card can give to the allocator; None for a card without end.
         expandable: ``PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True``.
         watch: Told the event and the allocator after each event.
         allocator: One to play on; a fresh one where None.
     """
     if allocator is None:
-        allocator = CachingAllocator(limit_bytes=limit_bytes, expandable=expandable)
+        allocator = fresh(limit_bytes=limit_bytes, expandable=expandable)
     player = _Player(played, allocator, watch)
+    every = played.empties_cache_steps
+    before = tuple(history) or usual_history(played)
     try:
-        player.load()
-        shares = (*history, 1.0) if history else (1.0, 1.0)
-        for number, share in enumerate(shares):
-            if number and played.longest_first:
+        player.load(ahead)
+        for number, share in enumerate((*before, 1.0, *after)):
+            if number and played.longest_first and not every:
                 allocator.empty_cache()
-            player.step(0 if number == 0 else 1, played.sizes_at(share))
+            # A bucket begins with its longest batch, where the cache has just been emptied.
+            empties = every == 1 or (every > 1 and number == len(before) - 1)
+            player.step(0 if number == 0 else 1, played.sizes_at(share), empties=empties)
     except _FullError as full:
         return _replayed(player, allocator, failed_at=full.event)
     return _replayed(player, allocator)
+
+
+def usual_history(played: Played) -> tuple[float, ...]:
+    """Lengths of the steps before the longest, where nothing is known of them."""
+    if played.empties_cache_steps and played.varies:
+        return (HISTORY[2], SHORT)
+    return (1.0,)
 
 
 def _replayed(
@@ -181,20 +234,44 @@ class _Player:
         self.held: dict[int, cached.Block] = {}
         self.peak_at = 0
         self.starts = _starts(self.recording)
-        self.carried = _carried(self.recording, self.starts)
+        self.carried, self.left = _carried(self.recording, self.starts)
         self.emptied = set(self.recording.emptied) if played.empties_cache else set()
 
-    def load(self) -> None:
+    def load(self, ahead: int) -> None:
         """Everything before the first step."""
         if self.played.warm_up_bytes:
             self.allocator.free(self._take(self.played.warm_up_bytes, 0, 0))
-        self._play(0, self.starts[0], self.played.sizes_at(1.0))
+        sizes = self.played.sizes_at(1.0)
+        staged = _staged(self.recording, self.starts[0]) if ahead > 1 else []
+        begin, taken = 0, 0
+        for number, block in enumerate(staged):
+            born = self.recording.blocks[block].born
+            self._play(begin, born, sizes)
+            for early in staged[taken : number + ahead]:
+                self.held[early] = self._take(sizes[early], 0, born)
+            begin, taken = born, max(taken, number + ahead)
+        self._play(begin, self.starts[0], sizes)
         for size in self.played.resident_bytes:
             self._take(size, 0, self.starts[0])
 
-    def step(self, number: int, sizes: list[int]) -> None:
-        """The first or the second recorded step; the second may be played again and again."""
-        self._play(self.starts[number], self.starts[number + 1], sizes)
+    def step(self, number: int, sizes: list[int], *, empties: bool = False) -> None:
+        """The first or the second recorded step; the second may be played again and again.
+
+        Args:
+            number: 0 or 1.
+            sizes: Of every block, at this step's length.
+            empties: Empty the cache before the gradients die.
+        """
+        begin, end = self.starts[number], self.starts[number + 1]
+        if number == 1:
+            for block in self.left:
+                if block in self.held:
+                    self.allocator.free(self.held.pop(block))
+        middle = _end_of_step(self.recording, begin, end) if empties else end
+        self._play(begin, middle, sizes)
+        if empties:
+            self.allocator.empty_cache()
+        self._play(middle, end, sizes)
         if number == 1:
             for before, after in self.carried:
                 if after in self.held:
@@ -236,16 +313,60 @@ def _starts(recording: Recording) -> tuple[int, int, int]:
     return begin, end if first[1] is None else first[1], end
 
 
-def _carried(recording: Recording, starts: tuple[int, int, int]) -> tuple[tuple[int, int], ...]:
-    """Blocks of the step before that the second step lets die, each with its own successor."""
-    _, second, end = starts
-    old = [~event for event in recording.events[second:end] if event < 0]
-    old = sorted(block for block in old if starts[0] <= recording.blocks[block].born < second)
-    new = [
-        event
-        for event in recording.events[second:end]
-        if event >= 0 and not 0 <= recording.blocks[event].died < end
+def _staged(recording: Recording, begin: int) -> list[int]:
+    """Matrices that pass through the card while it is loaded, to be quantised there."""
+    return [
+        block
+        for block in (event for event in recording.events[:begin] if event >= 0)
+        if recording.blocks[block].operation == "empty"
+        and len(recording.blocks[block].shape) == 2
+        and 0 <= recording.blocks[block].died < begin
     ]
-    if len(old) != len(new):
-        return ()
-    return tuple(zip(old, new, strict=True))
+
+
+def _end_of_step(recording: Recording, begin: int, end: int) -> int:
+    """Where the gradients of a step begin to die for good: after everything that it made."""
+    last = max((at for at in range(begin, end) if recording.events[at] >= 0), default=begin)
+    return next(
+        (
+            at
+            for at in range(last, end)
+            if recording.events[at] < 0
+            and recording.blocks[~recording.events[at]].kind == "gradient"
+        ),
+        end,
+    )
+
+
+def _carried(
+    recording: Recording, starts: tuple[int, int, int]
+) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...]]:
+    """What the second step leaves alive, if it is played again.
+
+    Returns:
+        Blocks of the step before that the second step lets die, each with its own successor; and
+        what the second step makes, does not let die, and has no such predecessor: the next step
+        begins by dropping it.
+    """
+    _, second, end = starts
+    blocks = recording.blocks
+    before: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    for event in recording.events[second:end]:
+        if event < 0 and starts[0] <= blocks[~event].born < second:
+            before[_alike(recording, ~event)].append(~event)
+    pairs, left = [], []
+    for event in recording.events[second:end]:
+        if event < 0 or 0 <= blocks[event].died < end:
+            continue
+        old = before[_alike(recording, event)]
+        if old:
+            pairs.append((old.pop(0), event))
+        else:
+            left.append(event)
+    return tuple(pairs), tuple(left)
+
+
+def _alike(recording: Recording, block: int) -> tuple[object, ...]:
+    """What a block has in common with its like of another step."""
+    one = recording.blocks[block]
+    return one.operation, one.module, one.dtype, one.shape, one.kind

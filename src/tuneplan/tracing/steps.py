@@ -145,7 +145,9 @@ class _Loop:
         return batch
 
     def _micro_batch(self, number: int, sequences: int, length: int) -> None:
-        if self.recipe.outputs_die_with_step or self.recipe.longest_first:
+        recipe = self.recipe
+        alone = recipe.longest_first and not recipe.empties_cache_steps
+        if recipe.outputs_die_with_step or alone:
             self.outputs.clear()  # held through the step of the optimizer
             self.loss = None
         self.recorder.start("forward", number)
