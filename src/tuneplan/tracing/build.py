@@ -69,7 +69,11 @@ def build_config(architecture: ModelArchitecture) -> Any:
 
 
 def build_model(
-    architecture: ModelArchitecture, recipe: TrainingRecipe, *, own_code: bool = True
+    architecture: ModelArchitecture,
+    recipe: TrainingRecipe,
+    *,
+    own_code: bool = True,
+    sharded: bool = False,
 ) -> torch.nn.Module:
     """The model's real modules, on the host, without initialisation.
 
@@ -77,8 +81,9 @@ def build_model(
         architecture: The model.
         recipe: Says dtypes and attention.
         own_code: The code of another program than transformers may be taken, where there is some.
+        sharded: FSDP will shard it.
     """
-    own = build_litgpt(architecture, recipe) if own_code else None
+    own = build_litgpt(architecture, recipe, sharded=sharded) if own_code else None
     if isinstance(own, torch.nn.Module):
         return own
     config = build_config(architecture)

@@ -42,16 +42,19 @@ def version() -> str | None:
     return importlib.metadata.version(LITGPT)
 
 
-def build_litgpt(architecture: ModelArchitecture, recipe: TrainingRecipe) -> Any:
+def build_litgpt(
+    architecture: ModelArchitecture, recipe: TrainingRecipe, *, sharded: bool = False
+) -> Any:
     """LitGPT's model of a recipe for LitGPT, on the host; None where it has none.
 
-    Its scripts checkpoint on several cards only, which is left to the stand-in.
+    Its scripts checkpoint where FSDP shards, and only there.
     """
     if recipe.kernels.model_code != LITGPT or version() is None:
         return None
     if recipe.method not in (Method.FULL, Method.LORA, Method.QLORA):
         return None
-    if recipe.gradient_checkpointing is not Checkpointing.NONE or is_preference(recipe):
+    usual = Checkpointing.FULL if sharded else Checkpointing.NONE
+    if recipe.gradient_checkpointing is not usual or is_preference(recipe):
         return None
     fields = _config_of(architecture)
     if fields is None:
@@ -66,8 +69,41 @@ def build_litgpt(architecture: ModelArchitecture, recipe: TrainingRecipe) -> Any
 
 
 def is_litgpt(model: torch.nn.Module) -> bool:
-    """Whether a model is LitGPT's."""
-    return type(model).__module__.split(".")[0] == LITGPT
+    """Whether a model is LitGPT's, sharded or whole."""
+    return type(_inside(model)).__module__.split(".")[0] == LITGPT
+
+
+def _inside(model: Any) -> Any:
+    """The model in FSDP's wrapper."""
+    return getattr(model, "_fsdp_wrapped_module", model)
+
+
+def shard_litgpt(model: Any, recipe: TrainingRecipe, device: torch.device) -> torch.nn.Module:
+    """FSDP1 as Fabric sets it up for the scripts: Blocks are units, checkpointed inside.
+
+    Source: litgpt ``finetune/lora.py setup`` (``auto_wrap_policy={Block}``,
+    ``activation_checkpointing_policy={Block}``), Fabric ``strategies/fsdp.py setup_module``,
+    ``plugins/precision/fsdp.py mixed_precision_config``.
+    """
+    from torch.distributed.algorithms._checkpoint import checkpoint_wrapper as wrapping
+    from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision
+    from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+    block = type(model.transformer.h[0])
+    dtype = torch_dtype(recipe.compute_dtype)
+    sharded = FullyShardedDataParallel(
+        model,
+        auto_wrap_policy=ModuleWrapPolicy({block}),
+        device_id=device,
+        use_orig_params=True,
+        mixed_precision=MixedPrecision(param_dtype=dtype, reduce_dtype=dtype, buffer_dtype=dtype),
+    )
+    wrapping.apply_activation_checkpointing(
+        sharded,
+        checkpoint_wrapper_fn=wrapping.checkpoint_wrapper,
+        check_fn=lambda module: isinstance(module, block),
+    )
+    return sharded
 
 
 def note_litgpt(model: torch.nn.Module, recipe: TrainingRecipe, recording: Recording) -> bool:
@@ -100,7 +136,7 @@ def prepare_litgpt(model: torch.nn.Module, recipe: TrainingRecipe) -> None:
 
 def set_length(model: Any, length: int) -> None:
     """``finetune/lora.py fit``: tables of rotary positions as long as the longest sample."""
-    model.max_seq_length = length
+    _inside(model).max_seq_length = length
 
 
 def run_litgpt(model: Any, tokens: torch.Tensor, recipe: TrainingRecipe) -> dict[str, Any]:

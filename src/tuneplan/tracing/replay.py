@@ -16,6 +16,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from tuneplan.estimation import blocks as cached
 from tuneplan.estimation.allocator import CachingAllocator, OutOfMemory
@@ -131,6 +132,10 @@ def _sizes(recording: Recording, other: Recording | None, share: float) -> Itera
             yield max(round(low + position * (high - low)), 1)
 
 
+TOP_ADDRESS: Final = 1 << 46
+"""Where segments begin to grow downwards: no job needs so much."""
+
+
 class DownwardAllocator(CachingAllocator):
     """Its new segments lie below all earlier ones."""
 
@@ -138,7 +143,7 @@ class DownwardAllocator(CachingAllocator):
 
     def __init__(self, *, limit_bytes: int | None = None) -> None:
         super().__init__(limit_bytes=limit_bytes)
-        self._lowest = 1 << (cached.ADDRESS_BITS - 1)
+        self._lowest = TOP_ADDRESS
 
     def _taken(self, pool: cached.Pool, size: int, needed: int) -> cached.Block | None:
         del size

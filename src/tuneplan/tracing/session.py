@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import cache
 
 from tuneplan.spec.architecture import ModelArchitecture
-from tuneplan.spec.parallelism import Parallelism
+from tuneplan.spec.parallelism import Parallelism, Strategy
 from tuneplan.spec.recipe import TrainingRecipe
 from tuneplan.tracing.attention import AttentionRules
 from tuneplan.tracing.device import CPU, DEVICE, choose_device, device_type, fake_device, fake_mode
@@ -117,8 +117,9 @@ def record(
     with warnings.catch_warnings(), reading, fake_mode(), recorder:
         warnings.simplefilter("ignore")  # of libraries, about their own next versions
         progress("build")
-        plain = not sharded and peft_config is None
-        model = build_model(architecture, recipe, own_code=plain)
+        fsdp2 = parallelism is not None and parallelism.strategy is Strategy.FSDP2
+        plain = not fsdp2 and peft_config is None
+        model = build_model(architecture, recipe, own_code=plain, sharded=sharded)
         progress("load")
         with recorder.unwatched() if sharded else contextlib.nullcontext():
             model = load_model(model, architecture, recipe, recorder, peft_config)

@@ -23,6 +23,7 @@ from tuneplan.tracing.adapters import torch_dtype
 from tuneplan.tracing.device import DEVICE, fake_device, give_addresses
 from tuneplan.tracing.gptq import GptqLinear
 from tuneplan.tracing.kbit import QuantizedLinear
+from tuneplan.tracing.litgpt_code import is_litgpt, shard_litgpt
 from tuneplan.tracing.recorder import Recorder
 
 SHARDED: Final = frozenset({Strategy.FSDP, Strategy.FSDP2})
@@ -92,7 +93,9 @@ def shard(
     _patch_moves(recorder)
     _keep_constants(model, recipe, recorder)
     names = {group.layer.class_name for group in architecture.groups}
-    if parallelism.strategy is Strategy.FSDP2:
+    if is_litgpt(model):
+        sharded = shard_litgpt(model, recipe, fake_device())
+    elif parallelism.strategy is Strategy.FSDP2:
         sharded = _fully_shard(model, names, recipe, mesh, recorder)
     else:
         sharded = _fully_sharded(model, names, recipe, recorder)

@@ -15,9 +15,9 @@ from typing import Any, Final
 from tuneplan.estimation.allocator import CachingAllocator
 from tuneplan.estimation.blocks import Block, Pool
 from tuneplan.tracing.recording import Recording
-from tuneplan.tracing.replay import Played, replay
+from tuneplan.tracing.replay import TOP_ADDRESS, DownwardAllocator, Played, replay
 
-_BASE: Final = 0x7F0000000000  # where our addresses begin, as they do on a card
+_BASE: Final = 0x7FFF00000000 - TOP_ADDRESS  # the first segment lies high, as on a card
 Frames = list[dict[str, Any]]
 
 
@@ -71,7 +71,7 @@ def _frames(operation: str, module: str, phase: str) -> Frames:
     return [{"name": name, "filename": phase, "line": 0} for name in names]
 
 
-class _Observed(CachingAllocator):
+class _Observed(DownwardAllocator):
     """An allocator that writes down what it does.
 
     Attributes:

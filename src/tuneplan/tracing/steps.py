@@ -126,8 +126,10 @@ class _Loop:
 
     def step(self, number: int, sequences: int, length: int) -> None:
         """Micro-batches, clipping, the optimizer's step, gradients dropped."""
-        for _ in range(min(self.recipe.gradient_accumulation_steps, 2)):
-            self._micro_batch(number, sequences, length)
+        micro_batches = min(self.recipe.gradient_accumulation_steps, 2)
+        for left in reversed(range(micro_batches)):
+            with self._unsynchronized() if left else contextlib.nullcontext():
+                self._micro_batch(number, sequences, length)
         self.recorder.start("optimizer_step")
         if not self.recipe.optimizer.in_backward:
             self._update(self.optimizers[0])
@@ -135,6 +137,15 @@ class _Loop:
         for parameter in self.model.parameters():
             if not getattr(parameter, "outside_optimizer", False):
                 parameter.grad = None
+
+    def _unsynchronized(self) -> Any:
+        """All micro-batches but the last of a step: FSDP leaves their gradients whole."""
+        model: Any = self.model
+        if not self.recipe.gradients_unsharded_while_accumulating:
+            return contextlib.nullcontext()
+        if hasattr(model, "set_requires_gradient_sync"):
+            return _without_reduction(model)
+        return model.no_sync() if hasattr(model, "no_sync") else contextlib.nullcontext()
 
     def _batch(self, sequences: int, length: int) -> dict[str, torch.Tensor]:
         batch = _batch(sequences, length)
@@ -219,6 +230,15 @@ class _Loop:
             self._forward(self._batch(sequences, length))
         self.outputs.clear()
         self.model.train()
+
+
+@contextlib.contextmanager
+def _without_reduction(model: Any) -> Iterator[None]:
+    model.set_requires_gradient_sync(False)
+    try:
+        yield
+    finally:
+        model.set_requires_gradient_sync(True)
 
 
 class _Scaler(torch.amp.GradScaler):
