@@ -32,6 +32,7 @@ sys.path.insert(0, str(ROOT / "src"))
 
 from tuneplan.errors import TuneplanError  # noqa: E402 - the source tree comes first
 from tuneplan.estimation.allocator import CachingAllocator  # noqa: E402
+from tuneplan.estimation.uncertainty import CONTEXT_WIDTH  # noqa: E402
 from tuneplan.planner.sources import Sources  # noqa: E402
 from tuneplan.planner.trace import JobTrace, trace_job  # noqa: E402
 from tuneplan.runs.reading import read_complete, read_records  # noqa: E402
@@ -42,6 +43,9 @@ from tuneplan.spec.stated import StatedJob  # noqa: E402
 from tuneplan.tracing.cache import code_digest  # noqa: E402
 from tuneplan.tracing.environment import interpreter  # noqa: E402
 from tuneplan.tracing.replay import replay  # noqa: E402
+
+# Ends of a range and a figure that differ by so little are the same: figures are rounded.
+SAME = 0.002
 
 # What a row's notes call the figures of one step, to ours.
 PHASES = {
@@ -431,6 +435,7 @@ def page(shown: Sequence[tuple[Run, Mapping[str, Any]]], skipped: Mapping[str, l
     parts += list(_table("Allocated peak, by group", shown, "allocated", group_of))
     for name in ("after load", "forward", "backward", "optimizer step", "reserved"):
         parts += list(_table(f"{name.capitalize()}", shown, name, group_of))
+    parts += list(_ranges(shown))
     parts += list(_refusals(shown, skipped))
     parts += list(_farthest(shown))
     return "\n".join(parts) + "\n"
@@ -468,6 +473,67 @@ def _table(
             f"| {group} | {len(absolute)} | {counts[group]} | {statistics.median(absolute):.2f} "
             f"| {ninth:.2f} | {worst:+.2f} | {statistics.median(found_errors):+.2f} "
             f"| {', '.join(sorted(ran[group]))} |"
+        )
+
+
+def _ranges(shown: Iterable[tuple[Run, Mapping[str, Any]]]) -> Iterator[str]:
+    """How often a measured figure lies in the range that the trace gives."""
+    cells: dict[tuple[str, str], list[_Held]] = {}
+    for run, found in shown:
+        for kind, held in _held(run, found):
+            cells.setdefault((group_of(run), kind), []).append(held)
+    if not cells:
+        return
+    yield "\n## Reserved and device memory: does the range hold?\n"
+    yield (
+        "| runs of | measured | runs | in what was played | its width | farthest outside "
+        "| in the answer's range | its width |"
+    )
+    yield "|---|---|---|---|---|---|---|---|"
+    for (group, kind), found_here in sorted(cells.items()):
+        outside = [one.outside for one in found_here if not one.played]
+        yield (
+            f"| {group} | {kind} | {len(found_here)} | {sum(one.played for one in found_here)} "
+            f"| {statistics.median(one.width for one in found_here):.1f} "
+            f"| {max(outside, key=abs, default=0.0):+.1f} "
+            f"| {sum(one.answered for one in found_here)} "
+            f"| {statistics.median(one.answer_width for one in found_here):.1f} |"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A measured figure and the two ranges; widths and distances in percent of it."""
+
+    played: bool
+    answered: bool
+    width: float
+    answer_width: float
+    outside: float
+
+
+def _held(run: Run, found: Mapping[str, Any]) -> Iterator[tuple[str, _Held]]:
+    if not found or "refused" in found or "reserved_least" not in found:
+        return
+    least, most = found["reserved_least"], found["reserved_worst"]
+    reserved, device = found["reserved_range"], found["device_range"]
+    context = (device[1] - reserved[1]) / CONTEXT_WIDTH[1]
+    for row in run.rows:
+        measured, kind = row.measured.peak_memory_bytes, row.measured.memory_kind
+        if not measured or kind not in (MemoryKind.RESERVED, MemoryKind.DEVICE):
+            continue
+        more, answer = (context, device) if kind is MemoryKind.DEVICE else (0.0, reserved)
+        low, high = least + more, most + more
+        nearest = min(max(measured, low), high)
+        yield (
+            kind.value,
+            _Held(
+                abs(nearest / measured - 1) <= SAME,
+                answer[0] <= measured <= answer[1],
+                100 * (high - low) / measured,
+                100 * (answer[1] - answer[0]) / measured,
+                100 * (nearest / measured - 1),
+            ),
         )
 
 

@@ -37,7 +37,7 @@ def run_steps(
     images: tuple[ImageSize, ...] = (),
     progress: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Two optimizer steps, with accumulation two micro-batches each, then one evaluation batch.
+    """Two optimizer steps, with accumulation two or three micro-batches each; one evaluation batch.
 
     Args:
         model: On the device, with what is trained chosen.
@@ -126,7 +126,9 @@ class _Loop:
 
     def step(self, number: int, sequences: int, length: int) -> None:
         """Micro-batches, clipping, the optimizer's step, gradients dropped."""
-        micro_batches = min(self.recipe.gradient_accumulation_steps, 2)
+        # One between the first and the last meets whole gradients and leaves them whole.
+        most = 3 if self.recipe.gradients_unsharded_while_accumulating else 2
+        micro_batches = min(self.recipe.gradient_accumulation_steps, most)
         for left in reversed(range(micro_batches)):
             with self._unsynchronized() if left else contextlib.nullcontext():
                 self._micro_batch(number, sequences, length)
