@@ -14,7 +14,12 @@ NF4 = recipe(method=Method.QLORA, adapter=adapter(), quantization=Quantization()
 
 @pytest.mark.parametrize(
     ("transformers", "bytes_per_weight", "of_the_rest", "threads"),
-    [("4.48.1", 0.0, 0.0, 1), ("4.57.1", 1.0, 0.5, 1), ("5.0.0", 0.5, 1.0, 4)],
+    [
+        ("4.48.1", 0.0, 0.0, 1),
+        ("4.57.1", 1.0, 0.5, 1),
+        ("5.0.0", 0.5, 1.0, 4),
+        ("5.4.0", 0.5, 1.0, 1),
+    ],
 )
 def test_a_quantised_model_is_reserved_as_that_transformers_reserves_it(
     transformers, bytes_per_weight, of_the_rest, threads

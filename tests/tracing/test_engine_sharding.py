@@ -22,6 +22,7 @@ from tuneplan.spec.parallelism import Offload, Parallelism, Strategy
 from tuneplan.spec.recipe import DType
 from tuneplan.spec.stated import StatedParallelism, StatedRecipe, StatedTraining
 from tuneplan.tracing.recording import Block, Recording
+from tuneplan.tracing.result import summarize
 from tuneplan.tracing.session import record
 
 RANKS = 4
@@ -32,7 +33,9 @@ MASTER, HALF = 4, 2
 ALIGNED = 512  # a shard's parts are padded by FSDP
 
 
-def one_rank(strategy: Strategy, offload: Offload = Offload.NONE) -> Recording:
+def one_rank(
+    strategy: Strategy, offload: Offload = Offload.NONE, micro_batches: int = 1
+) -> Recording:
     model = small_llama()
     stated = StatedRecipe(
         framework="transformers",
@@ -40,7 +43,7 @@ def one_rank(strategy: Strategy, offload: Offload = Offload.NONE) -> Recording:
         parallelism=StatedParallelism(strategy=str(strategy)),
         training=StatedTraining(
             dtype="bfloat16", precision="bf16", max_length=LENGTH,
-            per_device_train_batch_size=SEQUENCES, gradient_accumulation_steps=1,
+            per_device_train_batch_size=SEQUENCES, gradient_accumulation_steps=micro_batches,
             gradient_checkpointing=False, optim="adamw_torch",
         ),
     )  # fmt: skip
@@ -127,3 +130,18 @@ def test_adapters_that_are_not_sharded_stand_whole_on_every_rank() -> None:
     )
     kind = "trained_weight"
     assert lasting(kept, kind) == lasting(one, kind) > lasting(shared, kind)
+
+
+@pytest.mark.parametrize("strategy", [Strategy.FSDP, Strategy.FSDP2])
+def test_gradients_stay_whole_until_the_last_micro_batch(strategy: Strategy) -> None:
+    """HF Trainer accumulates without reducing: every rank holds all gradients meanwhile."""
+    one, three, many = (one_rank(strategy, micro_batches=number) for number in (1, 3, 8))
+    whole = {
+        block.size
+        for block in three.blocks
+        if block.step == 1 and block.phase == "backward" and block.died > 0
+    }
+    assert max(whole) >= LAYER * HALF
+    peaks = [summarize(recording).allocated_peak_bytes for recording in (one, three, many)]
+    assert peaks[1] - peaks[0] > PARAMETERS * HALF / 2
+    assert peaks[1] == peaks[2]

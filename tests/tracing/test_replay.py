@@ -8,8 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tuneplan.estimation.allocator import CachingAllocator
+from tuneplan.tracing.plays import AHEAD, Play, play, plays
 from tuneplan.tracing.recording import Block, Recording
-from tuneplan.tracing.replay import HISTORY, Played, aligned, length_share, replay
+from tuneplan.tracing.replay import (
+    HISTORY,
+    SHORT,
+    DownwardAllocator,
+    Played,
+    aligned,
+    length_share,
+    replay,
+)
 
 MIB = 2**20
 HIDDEN = 1024
@@ -199,3 +208,114 @@ def test_where_the_longest_batch_is_the_first_no_step_finds_its_cache():
     replay(kept, watch=watch)
     replay(given_back, watch=watch)
     assert seen[1] < seen[0]
+
+
+def test_of_equal_free_blocks_the_one_in_the_newest_segment_is_used():
+    """Eager attention on a T4 reserved what it did so, and not the other way round."""
+    allocator = DownwardAllocator()
+    old, new = allocator.malloc(30 * MIB), allocator.malloc(30 * MIB)
+    assert old is not None
+    assert new is not None
+    assert new.address < old.address
+    addresses = {"old": old.address, "new": new.address}
+    allocator.free(old)
+    allocator.free(new)
+    taken = allocator.malloc(30 * MIB)
+    assert taken is not None
+    assert taken.address == addresses["new"]
+
+
+def loading(matrices: int, matrix: int = 40 * MIB) -> Recording:
+    """Each matrix passes through the card in 16 bits and stays in 4; then two steps."""
+    found = Recording()
+    found.marks.append((0, "load", 0))
+    events: list[int] = []
+
+    def make(shape: tuple[int, ...], operation: str, phase: str) -> int:
+        size = shape[0] if len(shape) == 1 else shape[0] * shape[1]
+        block = Block(size, operation, "", "uint8", shape, phase, len(events), 0)
+        found.blocks.append(block)
+        events.append(len(found.blocks) - 1)
+        return len(found.blocks) - 1
+
+    def drop(block: int) -> None:
+        found.blocks[block].died = len(events)
+        events.append(~block)
+
+    for _ in range(matrices):
+        staged = make((matrix // 1024, 1024), "empty", "load")
+        make((matrix // 4,), "empty", "load")
+        drop(staged)
+    for step in (0, 1):
+        found.marks.append((len(events), "forward", step))
+        drop(make((MIB,), "made", "forward"))
+    found.marks.append((len(events), "other", 1))
+    found.events = array("q", events)
+    return found
+
+
+def test_weights_that_are_read_ahead_stand_on_the_card_together():
+    """Ten of 40 MiB: one at a time beside what is packed; four; all of them."""
+    played = Played(recording=loading(10), reads_ahead=True)
+    packed = 10 * MIB
+    most = [replay(played, ahead=ahead).peak_allocated_bytes for ahead in (0, 4, 10, AHEAD[-1])]
+    assert most[0] == 10 * packed + 40 * MIB
+    assert most[1] == max((7 + number) * packed + (4 - number) * 40 * MIB for number in range(4))
+    assert most[2] == most[3] == packed + 10 * 40 * MIB
+    assert {one.ahead for one in plays(played)} == set(AHEAD)
+
+
+def test_a_bucket_s_longest_batch_comes_upon_an_emptied_cache_and_the_last_batch_s_outputs():
+    """What one step keeps dies in the next: kept by a short batch, it is small."""
+    longer, shorter = recorded(1300, kept=True), recorded(780, kept=True)
+    loop = Played(recording=longer, shorter=shorter, longest_first=True, empties_cache_steps=1)
+    plain = Played(recording=longer, shorter=shorter)
+    assert replay(loop).peak_allocated_bytes < replay(plain).peak_allocated_bytes
+    found = plays(loop)
+    assert [one.history for one in found] == [(first, SHORT) for first in (*HISTORY, 1.0)]
+    assert not any(one.after for one in found)
+    tenth = Played(recording=longer, shorter=shorter, longest_first=True, empties_cache_steps=10)
+    assert all(one.after == HISTORY[::-1] for one in plays(tenth))
+    most = max(play(tenth, one).peak_reserved_bytes for one in plays(tenth))
+    assert most >= replay(tenth).peak_reserved_bytes
+
+
+def test_the_cache_is_emptied_while_the_gradients_are_there():
+    """They die afterwards, so their segment is not given back."""
+    recording = recorded(1300, weight=2 * MIB)
+    events = list(recording.events)
+    end = len(events)
+    for step in (1, 0):
+        at = end if step else next(a for a, phase, of in recording.marks if of == 1)
+        block = Block(64 * MIB, "made", "", "uint8", (64 * MIB,), "backward", 0, step)
+        block.kind = "gradient"
+        number = len(recording.blocks)
+        recording.blocks.append(block)
+        events[at:at] = [number, ~number]
+        recording.marks = [
+            (mark + 2 * (mark >= at and (phase, of) != ("backward", step)), phase, of)
+            for mark, phase, of in recording.marks
+        ]
+    recording.events = array("q", events)
+    for at, event in enumerate(events):
+        block = recording.blocks[event if event >= 0 else ~event]
+        if event >= 0:
+            block.born = at
+        else:
+            block.died = at
+    begin = [at for at, phase, _ in recording.marks if phase == "forward"][1]
+    seen: list[int] = []
+
+    def watch(at: int, allocator: CachingAllocator) -> None:
+        if at == begin:
+            seen.append(allocator.reserved_bytes - allocator.allocated_bytes)
+
+    replay(Played(recording=recording, empties_cache_steps=1), watch=watch)
+    assert seen[0] >= 64 * MIB
+
+
+def test_where_nothing_is_open_nothing_is_played():
+    assert plays(Played(recording=recorded(2048))) == ()
+    assert plays(Played(recording=recorded(2048), shorter=recorded(1024))) == (
+        Play(history=HISTORY),
+    )

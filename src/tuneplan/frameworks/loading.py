@@ -32,7 +32,7 @@ def loading_of(recipe: TrainingRecipe, software: Mapping[str, str]) -> Loading:
     quantization = recipe.quantization
     if quantization is None or quantization.type.value == "gptq":
         return Loading()
-    transformers = read_version(software.get("transformers")) or _PACKED_WARM_UP
+    transformers = read_version(software.get("transformers")) or _IN_TURN
     peft = read_version(software.get("peft")) or _PEFT_EMPTIES_CACHE
     packed = transformers >= _PACKED_WARM_UP
     half = not packed and transformers >= _HALF_WARM_UP
