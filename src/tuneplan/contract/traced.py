@@ -16,8 +16,9 @@ class Reserved(Part):
     fresh_bytes: Bytes = Field(description="From an empty cache.")
     after_history_bytes: Bytes | None = Field(
         default=None,
-        description="After micro-batches of 0.6, 0.7, 0.8 and 0.9 of the length; null where all "
-        "have the same length, or other lengths run other operations.",
+        description="The most of all that the job leaves open: after micro-batches of 0.6, 0.7, "
+        "0.8 and 0.9 of the length, or with weights that threads read ahead (transformers 5.0 to "
+        "5.3). Null where nothing is open, or other lengths run other operations.",
     )
     expandable_fresh_bytes: Bytes = Field(description="Fresh, with expandable_segments:True.")
     expandable_after_history_bytes: Bytes | None = None

@@ -149,10 +149,9 @@ def traced_memory(traced: Traced, resolved: Resolved, formula: MemoryAnswer) -> 
     usual = replay(played, watch=watch)
     expanding = replay(played, expandable=True)
     others = [play(played, one) for one in plays(played)]
-    worst = max(others, key=_reserved, default=None)
-    expanding_worst = max(
-        (play(played, one, expandable=True) for one in plays(played)), key=_reserved, default=None
-    )
+    worst = max((usual, *others), key=_reserved) if others else None
+    wide = [play(played, one, expandable=True) for one in plays(played)]
+    expanding_worst = max((expanding, *wide), key=_reserved) if wide else None
     least = min(map(_reserved, (usual, *others)))
     recording = played.recording
     at_peak = alive_at(recording, usual.peak_at)

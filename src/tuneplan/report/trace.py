@@ -124,7 +124,7 @@ def _memory(answer: TraceAnswer, page: Page) -> Iterator[RenderableType]:
             (say("Allocated by PyTorch"), bytes_range_text(memory.peak_bytes)),
             (say("Reserved by its allocator"), bytes_range_text(memory.peak_reserved_bytes)),
             (say("from an empty cache"), format_gib(reserved.fresh_bytes)),
-            (say("after shorter batches"), _or_dash(reserved.after_history_bytes)),
+            (say("at most, of what the job leaves open"), _or_dash(reserved.after_history_bytes)),
             (say("with expandable_segments"), _expandable(answer)),
             (say("As nvidia-smi shows it"), bytes_range_text(memory.peak_device_bytes)),
             (
@@ -144,7 +144,7 @@ def _expandable(answer: TraceAnswer) -> str:
     after = reserved.expandable_after_history_bytes
     if after is None:
         return text
-    return text + ", " + say("{size} after shorter batches", size=format_gib(after))
+    return text + ", " + say("at most {size}", size=format_gib(after))
 
 
 def _or_dash(size: int | None) -> str:
