@@ -21,6 +21,7 @@ FORMATS: Final[dict[str, str]] = {
     "litgpt": "tuneplan.formats.litgpt",
     "lm-evaluation-harness": "tuneplan.formats.evaluation_task",
     "ms-swift": "tuneplan.formats.ms_swift",
+    "unsloth": "tuneplan.formats.unsloth",
     "qwen": "tuneplan.formats.qwen",
     "fastchat": "tuneplan.formats.fastchat",
 }
