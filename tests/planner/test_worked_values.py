@@ -187,3 +187,20 @@ def test_a_stated_number_of_cards_shards_also_where_the_card_is_not_stated():
     peaks = [one.memory.ranges.peak_bytes.likely for one in (alone, eight, on_h100)]
     assert peaks[1] == pytest.approx(peaks[2], rel=0.02)  # the chip decides a workspace
     assert peaks[1] < peaks[0] / 2
+
+
+@pytest.mark.parametrize(
+    ("model", "method", "told"),
+    [
+        ("Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4", "lora", True),
+        ("unsloth/Qwen2.5-7B-Instruct-bnb-4bit", "lora", True),
+        ("Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4", "gptq-lora", False),
+        ("unsloth/Qwen2.5-7B-Instruct-bnb-4bit", "qlora", False),
+        ("Qwen/Qwen2.5-7B-Instruct", "lora", False),
+    ],
+)
+def test_a_base_that_is_stored_in_few_bits_by_its_name_is_not_counted_in_full_in_silence(
+    model, method, told
+):
+    codes = {notice.message.code for notice in estimated(model=model, method=method).notices}
+    assert ("stored_in_few_bits" in codes) is told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -21,6 +22,9 @@ from tuneplan.spec.architecture import Attention, WeightKind
 from tuneplan.spec.recipe import DType
 from tuneplan.units import format_duration, format_gib
 
+_FEW_BITS: Final = re.compile(
+    r"[-_](gptq|awq|aqlm|hqq|fp8|int[48]|bnb[-_]4bit|[48]bits?)(?![a-z0-9])"
+)
 _WORTH_SAYING: Final = 0.01  # of the samples, or of the card
 
 
@@ -36,6 +40,7 @@ def what_to_heed(
     yield from _beyond_positions(resolved)
     yield from _unquantized_experts(resolved)
     yield from _wide_base(resolved)
+    yield from _stored_in_few_bits(resolved)
     yield from _limits(resolved, sources, memory, total_s, cost)
 
 
@@ -131,6 +136,22 @@ def _wide_base(resolved: Resolved) -> Iterator[Notice]:
             size=format_gib(size),
         )
         yield Notice(message=text, path="training.dtype")
+
+
+def _stored_in_few_bits(resolved: Resolved) -> Iterator[Notice]:
+    """A base whose name says that it is quantised, under a method that counts it in full."""
+    match = _FEW_BITS.search(resolved.job.model.lower())
+    if match is None or resolved.recipe.quantization is not None:
+        return
+    text = message(
+        "stored_in_few_bits",
+        "the name says that the weights are stored with {how}, but method {method} counts them in "
+        "{dtype}; an adapter on such a base is method: gptq-lora or qlora",
+        how=match[1],
+        method=resolved.recipe.method.value,
+        dtype=resolved.recipe.frozen_dtype.value,
+    )
+    yield Notice(message=text, path="model")
 
 
 def _limits(

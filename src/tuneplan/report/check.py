@@ -30,21 +30,19 @@ if TYPE_CHECKING:
 _STYLES: Final = {"error": "bold red", "warning": "bold yellow", "advice": "bold cyan"}
 _LONGEST_VALUE: Final = 40
 _NAMES: Final = {
-    "hugging_face": "TRL / Transformers",
     "trl": "TRL",
     "transformers": "Transformers",
     "llamafactory": "LLaMA-Factory",
     "axolotl": "Axolotl",
-    "torchtune": "torchtune",
     "litgpt": "LitGPT",
-    "ms-swift": "ms-swift",
-    "ms_swift": "ms-swift",
     "deepspeed": "DeepSpeed",
     "accelerate": "Accelerate",
     "unsloth": "Unsloth",
     "qwen": "Qwen",
     "fastchat": "FastChat",
-    "tuneplan": "tuneplan",
+    "nemo": "NeMo",
+    "megatron": "Megatron",
+    "colossalai": "Colossal-AI",
 }
 
 
