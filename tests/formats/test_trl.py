@@ -114,6 +114,27 @@ def test_adapter_settings_without_their_switch_train_the_whole_model_and_are_tol
     assert [notice.message.code for notice in found.notices] == ["adapter_not_switched_on"]
 
 
+def test_evaluation_by_steps_follows_logging_steps_where_it_names_none():
+    found = load(BASE + "eval_strategy: steps\nlogging_steps: 25")
+    assert found.job["training"]["eval_steps"] == 25
+    assert found.places["training.eval_steps"] == ("config.yaml", 5)
+
+
+def test_a_flag_that_is_on_by_default_is_switched_off_by_its_negation():
+    found = load(
+        "trl sft --model_name_or_path a/b --dataset_name c/d --no_gradient_checkpointing",
+        name="run.sh",
+    )
+    assert found.job["training"] == {"gradient_checkpointing": False}
+    assert not found.with_fate(Fate.NOT_UNDERSTOOD)
+
+
+def test_an_argument_of_older_releases_asks_for_the_version():
+    found = load(BASE + "evaluation_strategy: epoch")
+    assert found.job["training"]["eval_strategy"] == "epoch"
+    assert [notice.message.code for notice in found.notices] == ["argument_of_old"]
+
+
 def test_a_length_of_null_is_no_blank():
     found = load(BASE + "max_length: null")
     assert [notice.message.code for notice in found.notices] == ["nothing_cut"]

@@ -7,7 +7,8 @@ transformers' ``examples/pytorch/language-modeling``, of qlora and of alpaca-lor
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from tuneplan.formats.data_files import NO_DATA_HERE, local_files
@@ -32,6 +33,7 @@ _DTYPES: Final = {
 _ATTENTION: Final = (
     *("eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention", "auto"),
 )
+_LOADING: Final = ("use_cache", "low_cpu_mem_usage", "device_map", "revision", "use_safetensors")
 _HUB_KERNELS: Final = {
     "attn3": "flash_attention_3",
     "attn2": "flash_attention_2",
@@ -74,8 +76,12 @@ def carry_model(keys: Keys) -> None:
         elif value is not None:
             keys.word(name, tuple(_DTYPES))
     carry_attention(keys)
-    say_remote_code(keys.carrier, keys.path("trust_remote_code"))
+    for name in ("trust_remote_code", "model_init_kwargs.trust_remote_code"):
+        if keys.holds(name):
+            say_remote_code(keys.carrier, keys.path(name))
     _auto_map(keys)
+    loads = message("model_loading", "how the model is loaded")
+    keys.irrelevant((f"model_init_kwargs.{name}" for name in _LOADING), loads)
 
 
 def _auto_map(keys: Keys) -> None:
@@ -253,9 +259,15 @@ def _close_adapter(keys: Keys) -> None:
     names = (
         *("lora_alpha", "lora_dropout", *_TARGETS),
         *("lora_modules_to_save", "modules_to_save", "use_rslora", "use_dora", *_RANKS),
-        *("lora_task_type", "task_type", "lora_bias", "bias", "init_lora_weights", "peft_type"),
+        *("lora_task_type", "task_type", "init_lora_weights", "peft_type"),
         *("inference_mode", "fan_in_fan_out", "lora_weight_path", "adapter_name_or_path"),
     )
+    for section in (keys, keys.under("peft_config")):
+        for name in ("lora_bias", "bias"):
+            trained = section.value(name) not in (None, "none", False)
+            text = message("trained_biases", "trained biases have no job key")
+            section.not_carried((name,) if trained else (), text)
+            section.irrelevant((name,), message("no_biases", "no biases are trained"))
     rest = message("adapter_rest", "no adapter is trained, or how it begins")
     keys.irrelevant(names, rest)
     keys.under("peft_config").irrelevant(names, rest)
@@ -265,6 +277,24 @@ def _close_adapter(keys: Keys) -> None:
     section = keys.value("peft_config")
     if isinstance(section, Mapping):
         keys.under("peft_config").not_carried(section, parts)
+
+
+def with_negations(document: ForeignDocument, known: Container[str]) -> ForeignDocument:
+    """A launch line with ``--no_packing`` read as ``--packing false``.
+
+    Source: transformers ``hf_argparser.py``: flags that are on by default have such an option.
+    """
+    if document.form != "shell":
+        return document
+    tree, lines = dict(document.tree), dict(document.lines)
+    for name in document.tree:
+        switched = name.removeprefix("no_")
+        negates = name != switched and switched in known and switched not in tree
+        if negates and tree[name] is True:
+            del tree[name]
+            tree[switched] = False
+            lines[switched] = lines.pop(name, 1)
+    return replace(document, tree=tree, lines=lines)
 
 
 # --- data and lengths -----------------------------------------------------------------------------

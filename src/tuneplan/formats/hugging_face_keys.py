@@ -59,7 +59,7 @@ IRRELEVANT: Final = Reasons(
         (
             *("model_revision", "base_model_revision", "low_cpu_mem_usage", "model_type"),
             *("ignore_mismatched_sizes", "config_overrides", "use_slow_tokenizer", "revision"),
-            *("use_cache", "ignore_bias_buffers", "model_init_kwargs", "ref_model_init_kwargs"),
+            *("use_cache", "ignore_bias_buffers", "ref_model_init_kwargs"),
             *(
                 "group_by_modality_length",
                 "device_map",

@@ -18,12 +18,13 @@ from tuneplan.formats.hugging_face import (
     carry_length,
     carry_model,
     carry_peft,
+    with_negations,
 )
 from tuneplan.formats.hugging_face_keys import IRRELEVANT, KNOWN, NOT_CARRIED
 from tuneplan.formats.keys import Keys
 from tuneplan.formats.reading_only import not_written
 from tuneplan.formats.shell_hardware import carry_launch
-from tuneplan.formats.trainer_arguments import carry_trainer_arguments
+from tuneplan.formats.trainer_arguments import carry_trainer_arguments, say_old_names
 from tuneplan.formats.trainer_keys import KNOWN as TRAINER_KNOWN
 from tuneplan.language import message
 from tuneplan.spec.stated import StatedJob
@@ -62,6 +63,7 @@ def load(document: ForeignDocument, *, companion: Companion, version: str | None
     Raises:
         InvalidRequest: Values that the Trainer would refuse, or that contradict each other.
     """
+    document = with_negations(document, (*KNOWN, *TRAINER_KNOWN))
     carrier = Carrier(document)
     keys = Keys(carrier=carrier)
     carrier.say("framework", f"{NAME}=={version}" if version else NAME)
@@ -79,6 +81,7 @@ def load(document: ForeignDocument, *, companion: Companion, version: str | None
     else:
         carry_trainer_arguments(keys, companion)
         keys.close(irrelevant=IRRELEVANT, not_carried=NOT_CARRIED)
+    say_old_names(keys.under(section) if section else keys)
     carry_launch(carrier, companion)
     return carrier.finish(name=NAME, version=version, known=(*KNOWN, *TRAINER_KNOWN))
 

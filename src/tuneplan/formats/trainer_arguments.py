@@ -20,6 +20,10 @@ from tuneplan.formats.trainer_keys import IRRELEVANT, NOT_CARRIED, OPTIMIZERS, S
 from tuneplan.language import message
 
 _T: Final = "training."
+_OLD_NAMES: Final = (
+    *("evaluation_strategy", "per_gpu_train_batch_size", "group_by_length", "no_cuda", "use_ipex"),
+    *("half_precision_backend", "fp16_opt_level", "evaluate_during_training", "sharded_ddp"),
+)
 _STRATEGIES: Final = ("no", "steps", "epoch")
 _COUNTS: Final = {
     "per_device_train_batch_size": "per_device_train_batch_size",
@@ -189,6 +193,8 @@ def _occasions(keys: Keys) -> None:
     if every and strategy is None:
         strategy = "steps"
         keys.carry("evaluate_during_training", (f"{_T}eval_strategy", "steps"))
+    if strategy == "steps" and keys.value("eval_steps") is None:
+        _steps(keys, "logging_steps", used=True, job_key=f"{_T}eval_steps")
     _steps(keys, "eval_steps", used=strategy == "steps")
     saves = keys.word("save_strategy", (*_STRATEGIES, "best"))
     if saves is not None:
@@ -196,7 +202,8 @@ def _occasions(keys: Keys) -> None:
     _steps(keys, "save_steps", used=saves in (None, "steps"))
 
 
-def _steps(keys: Keys, name: str, *, used: bool) -> None:
+def _steps(keys: Keys, name: str, *, used: bool, job_key: str | None = None) -> None:
+    """A number of steps; where ``eval_steps`` is blank, ``logging_steps`` stands for it."""
     steps = keys.number(name)
     if steps is None:
         return
@@ -204,7 +211,8 @@ def _steps(keys: Keys, name: str, *, used: bool) -> None:
         text = message("steps_or_share", "a whole number of steps, or a share of the run below 1")
         keys.wrong(name, text)
     elif used:
-        keys.carry(name, (f"{_T}{name}", int(steps) if steps >= 1 else steps))
+        says = (job_key or f"{_T}{name}", int(steps) if steps >= 1 else steps)
+        keys.carry(name, says)
     unused = message("steps_unused", "without the strategy `steps` it has no effect")
     keys.irrelevant((name,), unused)
 
@@ -289,3 +297,18 @@ def _chips(keys: Keys) -> None:
             keys.refuse(name, message("no_accelerator", "{key}: no accelerator is used", key=name))
     off = message("accelerators_used", "accelerators are used")
     keys.irrelevant(("use_cpu", "no_cuda", "use_mps_device"), off)
+
+
+def say_old_names(keys: Keys) -> None:
+    """Arguments that transformers 5 no longer has tell an older release, with other defaults."""
+    old = keys.first(*_OLD_NAMES)
+    if old is None or keys.carrier.said("software.transformers") is not None:
+        return
+    text = message(
+        "argument_of_old",
+        "{key} is an argument of transformers before 5; the newest release is assumed all the "
+        "same, and defaults differ (the type that weights are loaded in): "
+        "--set software.transformers=4.57 states yours",
+        key=old,
+    )
+    keys.notice(old, text)
