@@ -19,7 +19,7 @@ import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import Any, Final
@@ -32,6 +32,7 @@ from tuneplan.diagnosis.oom_text import read_log
 from tuneplan.errors import InputError
 from tuneplan.planner.oom import Diagnosis, diagnose_job, diagnose_log
 from tuneplan.planner.sources import Sources
+from tuneplan.spec.stated import StatedJob
 
 Case = Mapping[str, Any]
 _LENGTHS: Final = (
@@ -108,6 +109,15 @@ def leading(value: Any) -> int | None:
 _SILENT: Final = {"max_length": 1024, "per_device_train_batch_size": 1}
 
 
+def for_card(text: Any, card: str | None) -> Any:
+    """Of "1 (A10) / default 4 (A100)" the piece that names the card."""
+    for piece in str(text).split(" / "):
+        named = re.search(r"\(([^)]+)\)", piece)
+        if card and named and re.search(rf"\b{re.escape(named[1])}\b", card):
+            return re.sub(r"^\D*", "", piece)
+    return text
+
+
 def job_of(case: Case, model: str, sources: Sources) -> dict[str, Any]:
     """The report's fields as a job file; what it leaves open stays blank."""
     config, method = case["config"], method_of(case)
@@ -116,18 +126,20 @@ def job_of(case: Case, model: str, sources: Sources) -> dict[str, Any]:
         job["date"] = case["date"][:7]
     said = str(config.get("framework", "")).casefold()
     job["framework"] = next(name for words, name in _FRAMEWORKS if words in said)
-    job["training"] = _SILENT | dict(_training(config))
-    count = case["num_gpus"]
+    layout = _layout(str(config.get("distributed", "")))
+    # A layout that splits the weights needs two cards at least, whatever the report leaves out.
+    count = case["num_gpus"] or (2 if layout and layout["strategy"] != "ddp" else None)
     card = card_of(case["gpu"], count, sources)
     job["hardware"] = {"accelerator": card} if card else {}
+    own = {name: for_card(value, card) for name, value in config.items()}
+    job["training"] = _SILENT | dict(_training(own))
     if card and count:
         job["hardware"] |= _cards(count)
     host = config.get("host_ram_gb") or case["outcome"].get("host_ram_gb")
     host = host or case["outcome"].get("host_gb_limit")
     if host:
         job["hardware"]["host_memory"] = f"{host} GB"
-    layout = _layout(str(config.get("distributed", "")))
-    if layout and (count or 1) >= 1:
+    if layout:
         job["parallelism"] = layout
     rows, tokens = config.get("rows"), leading(config.get("row_tokens"))
     if rows and tokens:
@@ -302,7 +314,7 @@ _BLAMES: Final = (
      ("sharding", "offload", "optimizer_8bit", "adapter", "more_cards", "larger_card")),
     (r"FSDP worked|at least four|32 cards|80 GB cards|GB cards cannot|16 H100|never fits",
      ("sharding", "more_cards", "larger_card", "adapter")),
-    (r"checkpointing", ("checkpointing",)),
+    (r"checkpointing", ("checkpointing", "checkpoint_offload")),
     (r"logits|vocab", ("fused_loss", "smaller_batch", "shorter_length", "checkpointing",
                        "eval_batch")),
     (r"\blong|longer|outlier|tokens:|length|32k", ("shorter_length", "smaller_batch",
@@ -370,6 +382,13 @@ class Result:
         return next((fix.change.code for fix in fixes if not fix.cannot_help_because), None)
 
 
+def _as_run(job: StatedJob, case: Case) -> StatedJob:
+    """With the defaults of a script that no job file names (Qwen's own ``finetune.py``)."""
+    if "qwen finetune" not in str(case["config"].get("framework", "")).casefold():
+        return job
+    return replace(job, recipe=replace(job.recipe, framework="qwen"))
+
+
 def answered(case: Case, sources: Sources, known: Mapping[str, str]) -> Result:
     """Diagnose one case; the log alone where no job can be made of it."""
     text = log_of(case)
@@ -378,7 +397,7 @@ def answered(case: Case, sources: Sources, known: Mapping[str, str]) -> Result:
     if model is not None:
         job = job_of(case, model, sources)
         try:
-            stated = load_job(job)
+            stated = _as_run(load_job(job), case)
             answer = diagnose_job(stated, sources, log=log)
             return Result(case=case, job=job, refused="", answer=answer)
         except InputError as error:

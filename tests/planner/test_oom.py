@@ -333,3 +333,32 @@ def test_a_log_without_a_word_of_memory_says_so() -> None:
     assert found.fixes == ()
     assert found.cause.cause is None
     assert "nothing_in_log" in {notice.message.code for notice in found.notices}
+
+
+QLORA_70B: dict[str, Any] = {
+    "model": "meta-llama/Meta-Llama-3-70B",
+    "framework": "axolotl",
+    "date": "2024-06",
+    "method": "qlora",
+    "training": {"per_device_train_batch_size": 1, "max_length": 1024},
+    "hardware": {"accelerator": "NVIDIA GeForce RTX 3090", "accelerators_per_node": 4},
+    "parallelism": "zero3",
+}
+
+
+def test_a_quantised_model_under_zero_3_is_loaded_whole_and_fsdp_cures_it() -> None:
+    # 70.6e9 weights: 68.5e9 in layers x 0.5 B + scales + 2.1e9 in bf16 = 36 GiB on every card.
+    found = diagnosed(QLORA_70B, **{"training.gradient_checkpointing": True})
+    assert found.stage.stage is Stage.LOAD
+    assert found.fixes[0].change.settings == {"parallelism.strategy": "fsdp"}
+    assert found.fixes[0].cannot_help_because is None
+    assert found.card_too_small is False
+
+
+def test_what_helps_only_with_another_change_is_found_too() -> None:
+    # Loading and training are both too large: each cure alone saves nothing at the other.
+    found = diagnosed(QLORA_70B, **{"training.gradient_checkpointing": False})
+    assert found.smallest_combination is not None
+    codes = {change.code for change in found.smallest_combination.changes}
+    assert {"sharded_loading", "checkpointing"} <= codes
+    assert all(fix.cannot_help_because is None for fix in found.fixes[: len(codes)])

@@ -25,7 +25,7 @@ from tuneplan.units import GIB, KIB, MIB, TIB
 
 _ANSI: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _RANK: Final = re.compile(
-    r"^\s*(?:\[(?:default|rank)?(\d+)\]:?|\(\S+ (?:rank=\d+ )?pid=(\d+)[^)]*\))[: ]?"
+    r"^\s*(?:[\w.-]+: )?(?:\[(?:default|rank)?(\d+)\]:?|\(\S+ (?:rank=\d+ )?pid=(\d+)[^)]*\))[: ]?"
 )
 _SIZE: Final = r"([\d.,]+) ?(bytes|[KMGT]?i?B)\b"
 _UNITS: Final = {

@@ -234,8 +234,8 @@ def _ranked(
     """In order; what is in the combination at the level that it has there."""
     chosen = {change.code: change for change in combination.changes} if combination else {}
     shown = [
-        judge_change(at, chosen[fix.change.code])
-        if fix.change.code in chosen and chosen[fix.change.code] is not fix.change
+        replace(judge_change(at, chosen[fix.change.code]), cannot_help_because=None)
+        if fix.change.code in chosen
         else fix
         for fix in fixes
     ]

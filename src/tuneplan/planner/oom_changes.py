@@ -16,12 +16,13 @@ import numpy as np
 from tuneplan.diagnosis.oom_cause import Cause, unusable_bytes
 from tuneplan.diagnosis.oom_stage import Stage
 from tuneplan.estimation.batches import sample_lengths
-from tuneplan.estimation.persistent import persistent
 from tuneplan.language import Message, message
 from tuneplan.planner.oom_situation import (
     Situation,
     evaluates,
     evaluation_of,
+    loaded_bytes,
+    loads_whole,
     with_training,
 )
 from tuneplan.spec.parallelism import Offload, Strategy
@@ -512,11 +513,26 @@ def _copies(at: Situation) -> Iterator[Lever]:
 
 def _loading(at: Situation) -> Iterator[Lever]:
     """Every rank loads the whole model although the layout splits it."""
-    parallelism, recipe = at.resolved.parallelism, at.resolved.recipe
+    parallelism = at.resolved.parallelism
     if at.stage.stage is not Stage.LOAD or not parallelism.shards_parameters:
         return
-    held = persistent(at.resolved.model, recipe)
-    whole = held.frozen_bytes + held.quantized_bytes + held.constants_bytes + held.trained_bytes
+    if loads_whole(at.resolved):
+        text = message(
+            "change_to_fsdp",
+            "FSDP (with bnb_4bit_quant_storage) in place of ZeRO-3, which loads a quantised model "
+            "whole on every rank",
+        )
+        yield _one(
+            Change(
+                code="sharded_loading",
+                text=text,
+                price=Price.NOTHING,
+                settings={"parallelism.strategy": "fsdp"},
+                apply=_with_layout("fsdp"),
+            )
+        )
+        return
+    whole = loaded_bytes(at.resolved, whole=True)
     text = message(
         "change_loading",
         "load in shards: zero3_init_flag: true and TrainingArguments before from_pretrained "
@@ -527,7 +543,7 @@ def _loading(at: Situation) -> Iterator[Lever]:
             code="sharded_loading",
             text=text,
             price=Price.NOTHING,
-            saves_bytes=whole * (1 - 1 / parallelism.shards),
+            saves_bytes=whole - loaded_bytes(at.resolved, whole=False),
         )
     )
 

@@ -10,7 +10,7 @@ from tuneplan.estimation.persistent import persistent
 from tuneplan.language import message
 from tuneplan.planner.oom_changes import Change, Lever, Price
 from tuneplan.planner.oom_situation import Situation, evaluation_of
-from tuneplan.spec.parallelism import Offload
+from tuneplan.spec.parallelism import Offload, Strategy
 from tuneplan.spec.stated import StatedJob
 from tuneplan.units import GIB
 
@@ -25,6 +25,7 @@ def host_levers(at: Situation) -> Iterator[Lever]:
     if stage in (Stage.LOAD, Stage.UNKNOWN):
         yield _one_copy(at)
     yield from _less_offload(at)
+    yield from _to_disk(at)
     yield _more_memory(at)
 
 
@@ -102,6 +103,21 @@ def _less_offload(at: Situation) -> Iterator[Lever]:
             apply=without,
             saves_bytes=max(host - kept, 0.0),
         )
+    )
+
+
+def _to_disk(at: Situation) -> Iterator[Lever]:
+    """DeepSpeed's ZeRO-Infinity: what is offloaded lies on NVMe."""
+    parallelism = at.resolved.parallelism
+    if parallelism.offload is Offload.NONE or parallelism.strategy is not Strategy.ZERO3:
+        return
+    held = persistent(at.resolved.model, at.resolved.recipe)
+    states = held.state_bytes + held.master_bytes
+    text = message(
+        "change_nvme", "offload to NVMe in place of main memory (offload_optimizer: device: nvme)"
+    )
+    yield _one(
+        Change(code="nvme_offload", text=text, price=Price.SPEED, saves_bytes=states or None)
     )
 
 

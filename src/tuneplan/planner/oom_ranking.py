@@ -178,15 +178,22 @@ def combine(at: Situation, levers: Sequence[Lever], fixes: Sequence[Fix]) -> Com
 
     Changes that ask for less come first: a set within a lower ``Price`` is taken before a smaller
     one that needs a higher price. In one price the fewest changes win, then the least time.
-    Other hardware is left out: this says what the cards at hand can do.
+    Other hardware is left out: this says what the cards at hand can do. What saves nothing alone is
+    tried where what saves something is not enough: loading and training may both be too large.
     """
     if at.limit_bytes is None or at.fits_by_estimate or not at.is_known:
         return None
     helping = {fix.change.code for fix in fixes if fix.cannot_help_because is None and _moves(fix)}
-    usable = [lever for lever in levers if lever.name in helping]
+    possible = {
+        lever.name: lever
+        for lever in levers
+        if lever.cannot is None and any(level.apply or level.saves_bytes for level in lever.levels)
+    }
+    usable = list(possible.values())
     for price in sorted({lever.levels[0].price for lever in usable} - {Price.MONEY}):
         allowed = [lever for lever in usable if lever.levels[0].price <= price]
-        found = _smallest(at, allowed)
+        sure = [lever for lever in allowed if lever.name in helping]
+        found = _smallest(at, sure) or (_smallest(at, allowed) if sure != allowed else None)
         if found is not None:
             return found
     return None
@@ -291,10 +298,11 @@ def rank(fixes: Sequence[Fix], combination: Combination | None) -> tuple[Fix, ..
 def _order(fix: Fix, chosen: set[str]) -> tuple[int, int, float, float]:
     saved = fix.saves_bytes.likely if fix.saves_bytes else 0.0
     longer = fix.time_fraction.likely if fix.time_fraction else 0.0
+    if fix.change.code in chosen:
+        first = fix.change.code == "sharded_loading"  # without it nothing else is reached
+        return (0, 0 if first else 1, -saved, longer)
     if fix.cannot_help_because is not None:
         return (4, 0, 0.0, 0.0)
-    if fix.change.code in chosen:
-        return (0, 0, -saved, longer)
     if fix.enough_alone:
         return (1, fix.change.price, longer, -saved)
     return (2, fix.change.price, -saved, longer)

@@ -17,7 +17,10 @@ from tuneplan.planner.evaluating import DEFAULT_CONTEXT_BYTES
 from tuneplan.planner.resolving import Resolved
 from tuneplan.planner.sources import Sources
 from tuneplan.spec.answer import Basis, Estimate
+from tuneplan.spec.parallelism import Offload, Strategy
 from tuneplan.spec.stated import StatedJob
+
+_HALF_BYTES = 2
 
 
 @dataclass(frozen=True)
@@ -61,12 +64,7 @@ class Situation:
         seen = self.seen_bytes
         if seen is None or seen <= estimated.likely:
             return estimated
-        return Estimate(
-            low=max(estimated.low, seen),
-            likely=seen,
-            high=max(estimated.high, seen),
-            basis=Basis.MEASURED,
-        )
+        return replace(_at_least(estimated, seen), basis=Basis.MEASURED)
 
     @property
     def seen_bytes(self) -> float | None:
@@ -106,9 +104,21 @@ class Situation:
         Raises:
             InputError: The changed job cannot be.
         """
-        resolved = resolve_job(job, self.sources, dataset=self.dataset)
-        then = needed(resolved, memory_by_formula(resolved).ranges.needed_bytes, self.stage)
-        return self.less(then)
+        return self.less(self._needed(resolve_job(job, self.sources, dataset=self.dataset)))
+
+    def _needed(self, resolved: Resolved) -> Estimate:
+        """By the formulas; where it was loading that failed, loading has to fit too."""
+        training = memory_by_formula(resolved).ranges.needed_bytes
+        total = needed(resolved, training, self.stage)
+        if self.stage.stage is not Stage.LOAD:
+            return total
+        loading = loaded_bytes(resolved, whole=self.seems_whole(resolved)) + _context(resolved)
+        return total if loading <= total.likely else _at_least(total, loading)
+
+    def seems_whole(self, resolved: Resolved) -> bool:
+        """Whether each rank loads the whole model: by what is known, or as its failure shows."""
+        same = resolved.parallelism.strategy is self.resolved.parallelism.strategy
+        return loads_whole(resolved) or (same and resolved.parallelism.shards_parameters)
 
     def less(self, then: Estimate) -> Estimate:
         """The same for an estimate of the changed job that is made already."""
@@ -127,8 +137,7 @@ class Situation:
     @cached_property
     def estimated_now(self) -> Estimate:
         """What the formulas say that the job needs, whatever was seen."""
-        ranges = memory_by_formula(self.resolved).ranges
-        return needed(self.resolved, ranges.needed_bytes, self.stage)
+        return self._needed(self.resolved)
 
     def estimate(self, job: StatedJob) -> JobEstimate:
         """The changed job in full.
@@ -140,8 +149,31 @@ class Situation:
 
     def needed_of(self, estimate: JobEstimate) -> Estimate:
         """What a changed job needs, from its estimate in full."""
-        ranges = memory_by_formula(estimate.resolved).ranges
-        return needed(estimate.resolved, ranges.needed_bytes, self.stage)
+        return self._needed(estimate.resolved)
+
+
+def _at_least(estimate: Estimate, least: float) -> Estimate:
+    return Estimate(
+        low=max(estimate.low, least),
+        likely=max(estimate.likely, least),
+        high=max(estimate.high, least),
+        basis=estimate.basis,
+    )
+
+
+def loaded_bytes(resolved: Resolved, *, whole: bool) -> float:
+    """What one rank holds while the model is loaded, before anything is trained.
+
+    A quantised matrix passes through the card in half precision first. ``whole``: the rank loads
+    all of it, whatever the layout.
+    """
+    held = persistent(resolved.model, resolved.recipe)
+    if resolved.parallelism.offload is Offload.PARAMS and not whole:
+        return 0.0
+    weights = 1 if whole else shards_of(resolved.parallelism)[0]
+    plain = held.frozen_bytes + held.trained_bytes + held.adapter_bytes
+    packed = held.quantized_bytes + held.constants_bytes
+    return (plain + packed) / weights + held.largest_quantized * _HALF_BYTES
 
 
 def saving(before: Estimate, after: Estimate) -> Estimate:
@@ -172,6 +204,16 @@ def needed(resolved: Resolved, training: Estimate, stage: FoundStage) -> Estimat
     if stage.stage is Stage.EVALUATION:
         return evaluation
     return evaluation if evaluation.likely > training.likely else training
+
+
+def loads_whole(resolved: Resolved) -> bool:
+    """Whether each rank loads the whole model although the layout splits it.
+
+    ZeRO-3 splits a model while it is loaded (``deepspeed.zero.Init``), but not a quantised one:
+    transformers 4.31 to 5 ``modeling_utils.py get_init_context``, ``is_quantized``.
+    """
+    zero3 = resolved.parallelism.strategy is Strategy.ZERO3
+    return zero3 and resolved.recipe.quantization is not None
 
 
 def evaluates(resolved: Resolved) -> bool:

@@ -13,9 +13,14 @@ from tuneplan.estimation.persistent import persistent, shards_of
 from tuneplan.language import Message, message
 from tuneplan.planner.estimate import JobEstimate
 from tuneplan.planner.evaluating import DEFAULT_CONTEXT_BYTES, MemoryAnswer, evaluate_memory
-from tuneplan.planner.oom_situation import evaluates, evaluation_of
+from tuneplan.planner.oom_situation import (
+    evaluates,
+    evaluation_of,
+    loaded_bytes,
+    loads_whole,
+)
 from tuneplan.planner.resolving import Resolved
-from tuneplan.spec.parallelism import Offload, Parallelism, Strategy
+from tuneplan.spec.parallelism import Offload, Strategy
 from tuneplan.units import format_gib
 
 _ZERO = (Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3)
@@ -71,7 +76,7 @@ def _of_one_that_fits(
 ) -> FoundStage:
     """It did run out, and the likely figures fit: loading in whole, or the range's upper end."""
     resolved = now.resolved
-    whole = _loaded_bytes(replace(resolved, parallelism=Parallelism()))
+    whole = loaded_bytes(resolved, whole=True)
     if resolved.parallelism.shards_parameters and whole > room:
         text = (
             "what is split while training fits by the estimate; a rank that loads the whole model "
@@ -161,13 +166,7 @@ def _context(resolved: Resolved) -> float:
 
 
 def _loaded_bytes(resolved: Resolved) -> float:
-    """Weights of one rank once the model is there, before anything is trained."""
-    held = persistent(resolved.model, resolved.recipe)
-    if resolved.parallelism.offload is Offload.PARAMS:
-        return 0.0
-    weights, _, _ = shards_of(resolved.parallelism)
-    plain = held.frozen_bytes + held.trained_bytes + held.adapter_bytes
-    return (plain + held.quantized_bytes + held.constants_bytes) / weights
+    return loaded_bytes(resolved, whole=loads_whole(resolved))
 
 
 def _states_of_later_steps(resolved: Resolved) -> float:

@@ -202,7 +202,7 @@ def _fixes(fixes: list[OomFix]) -> RenderableType:
             (
                 str(fix.rank),
                 fix.change,
-                _saved_text(fix.saves_bytes),
+                UNKNOWN if fix.id == "larger_card" else _saved_text(fix.saves_bytes),
                 _cost_text(fix.costs).replace(", ", "\n") or UNKNOWN,
                 {True: say("yes"), False: say("no")}.get(fix.enough_alone, UNKNOWN)
                 if fix.enough_alone is not None
@@ -214,10 +214,7 @@ def _fixes(fixes: list[OomFix]) -> RenderableType:
 
 
 def _saved_text(saves: Range | None) -> str:
-    """Other hardware saves nothing: it has more."""
-    if saves is None or not any((saves.low, saves.likely, saves.high)):
-        return UNKNOWN
-    return stacked(bytes_range_text(saves))
+    return UNKNOWN if saves is None else stacked(bytes_range_text(saves))
 
 
 def _settings(fixes: list[OomFix]) -> Iterator[RenderableType]:
