@@ -264,3 +264,19 @@ def test_a_norm_that_applies_its_weight_in_fp32_keeps_its_normalised_input_in_fp
 def with_layers(model, count):
     (group,) = model.groups
     return replace(model, groups=(replace(group, count=count, positions=tuple(range(count))),))
+
+
+def test_paged_states_are_split_like_others() -> None:
+    full = recipe(
+        method=Method.FULL,
+        optimizer=replace(FP32_ADAMW, name="paged_adamw_32bit", paged=True),
+    )
+    alone, shared = (
+        count_memory(
+            LLAMA_3_8B, full, Parallelism(strategy=strategy, data=ranks), sequences=1, length=512
+        ).host_bytes
+        for strategy, ranks in ((Strategy.DDP, 8), (Strategy.FSDP, 8))
+    )
+    # Two fp32 moments of nearly all 8,030,261,248 parameters; the small tensors are not paged.
+    assert alone == pytest.approx(8 * 8_030_261_248, rel=0.001)
+    assert shared == pytest.approx(alone / 8)

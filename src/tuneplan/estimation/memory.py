@@ -520,8 +520,8 @@ def _step_temporary(stack: _Stack) -> float:
 
 def _host_bytes(stack: _Stack) -> Number:
     held, parallelism = stack.held, stack.parallelism
-    host: Number = held.paged_state_bytes
     _, _, states = shards_of(parallelism)
+    host: Number = held.paged_state_bytes / states
     if parallelism.offload is not Offload.NONE:
         host = host + (held.state_bytes + held.master_bytes + 4 * held.num_trained) / states
     if parallelism.offload is Offload.PARAMS:
