@@ -125,7 +125,10 @@ def names(
     if value is None:
         return None
     if isinstance(value, str):
-        return tuple(value.replace(",", " ").split())
+        listed = value.strip()
+        if listed[:1] == "[" and listed[-1:] == "]":  # how hydra's overrides write a list
+            listed = listed[1:-1]
+        return tuple(one.strip("'\"") for one in listed.replace(",", " ").split())
     if isinstance(value, Sequence) and all(isinstance(item, str) for item in value):
         return tuple(item.strip() for item in value if item.strip())
     _wrong_kind(carrier, path, value, "a list of names", of)
