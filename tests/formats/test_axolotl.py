@@ -274,3 +274,11 @@ def test_an_unknown_key_is_listed_with_the_nearest() -> None:
     (key,) = found.with_fate(Fate.NOT_UNDERSTOOD)
     assert "micro_batch_size" in str(key.why)
     assert key.line == 3
+
+
+def test_quantised_experts_are_a_setting_of_a_quantised_base_alone() -> None:
+    base = "base_model: Qwen/Qwen3-30B-A3B\nlearning_rate: 1e-4\nquantize_moe_experts: true\n"
+    found = loaded("axolotl", base + "load_in_4bit: true\nadapter: qlora\n")
+    assert said(found, "quantization.quantize_experts") is True
+    found = loaded("axolotl", base + "adapter: lora\n")
+    assert fate(found, "quantize_moe_experts") is Fate.IRRELEVANT

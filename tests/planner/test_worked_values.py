@@ -13,6 +13,7 @@ import pytest
 
 from settings import LLAMA_3_8B, adapter, recipe
 from tuneplan.contract.reading import load_job
+from tuneplan.errors import NotSupported
 from tuneplan.estimation.memory import Phase, count_memory
 from tuneplan.estimation.parameters import resolve_target_modules
 from tuneplan.planner.estimate import JobEstimate, estimate_job
@@ -204,3 +205,33 @@ def test_a_base_that_is_stored_in_few_bits_by_its_name_is_not_counted_in_full_in
 ):
     codes = {notice.message.code for notice in estimated(model=model, method=method).notices}
     assert ("stored_in_few_bits" in codes) is told
+
+
+def test_stacked_experts_that_are_quantised_on_request_are_expanded_a_layer_at_a_time():
+    # Mixtral: 8 experts x 3 x 4096 x 14336 = 1.409e9 a layer; in 4 bits 0.70 GB of them, and in
+    # bf16 2.82 GB while a layer is at work
+    job = {"model": "mistralai/Mixtral-8x7B-v0.1", "method": "qlora", "framework": "axolotl",
+           "training": {"max_length": 512, "gradient_checkpointing": True,
+                        "per_device_train_batch_size": 1}}  # fmt: skip
+    whole = estimated(**job)
+    few = estimated(**job, quantization={"bits": 4, "quantize_experts": True})
+    experts = 32 * 8 * 3 * 4096 * 14336
+    quantized = terms_gb(few)["quantized_weights"] - terms_gb(whole)["quantized_weights"]
+    assert quantized == pytest.approx(experts / 2 / GB, rel=0.01)
+    frozen = terms_gb(whole)["frozen_weights"] - terms_gb(few)["frozen_weights"]
+    assert frozen == pytest.approx(experts * 2 / GB, rel=0.01)
+    working = terms_gb(few)["layer_working_set"] - terms_gb(whole)["layer_working_set"]
+    assert working == pytest.approx(experts / 32 * 2 / GB, rel=0.05)
+    assert "expanded_experts" in {notice.message.code for notice in few.notices}
+
+
+def test_stacked_experts_that_are_quantised_are_refused_where_weights_are_split():
+    with pytest.raises(NotSupported) as caught:
+        estimated(
+            model="mistralai/Mixtral-8x7B-v0.1",
+            method="qlora",
+            quantization={"bits": 4, "quantize_experts": True},
+            parallelism="fsdp2",
+            hardware={"accelerators_per_node": 2},
+        )
+    assert caught.value.mistakes[0].path == "quantization.quantize_experts"

@@ -64,6 +64,11 @@ class QuantizationSection(Section):
     double_quant: Annotated[bool | Choice | None, Flag(many=True)] = Field(
         None, description="The scales are quantised too."
     )
+    quantize_experts: Annotated[bool | None, Flag()] = Field(
+        None,
+        description="Stacked routed experts are quantised too (Axolotl's `quantize_moe_experts`); "
+        "without it transformers 5 leaves them as they are loaded.",
+    )
 
 
 class TrainingSection(Section):

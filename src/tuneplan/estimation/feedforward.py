@@ -285,7 +285,10 @@ def _grouped(
     merged = [tensor for tensor in found if tensor is not None]
     del found
     cache += merged
-    copies = _cast_weights(walk, stacked, block)
+    expanded = _expanded(walk, stacked)
+    cache += expanded
+    copies = [*_cast_weights(walk, stacked, block), *expanded]
+    del expanded
     trained = [(one.weight, one.role) for one in stacked if one.role.trained]
     changes = bool(merged or trained)
     if tape.grad and (changes or wanted):
@@ -310,6 +313,31 @@ def _grouped(
 
     saved = [*merged, *copies, x] if changes else copies
     return tape.link(out, (x, *merged), saved, backward, trains=bool(trained))
+
+
+def _expanded(walk: Walk, stacked: list[Stacked]) -> list[Tensor]:
+    """Quantised stacks in the dtype of the product: all experts of the layer at once.
+
+    A parametrisation expands a stack where it is used and keeps it until the block's forward is
+    over; the product keeps it for the gradient of its input. An adapted stack is expanded into the
+    weight that its adapter is added to.
+    Source: bitsandbytes 0.49 ``nn/parametrize.py replace_parameter_4bit`` and its cache hooks,
+    axolotl 0.18 ``monkeypatch/moe_quant.py``.
+    """
+    quantization, tape = walk.recipe.quantization, walk.tape
+    if quantization is None or not quantization.expands_experts:
+        return []
+    found = []
+    for one in stacked:
+        if not one.role.quantized:
+            continue
+        size = float(one.weight.num_weight_elements)
+        whole = tape.tensor(size, quantization.dequantized_dtype, f"{one.weight.leaf} dequantised")
+        traffic = size * quantization.bits / 8 + whole.size
+        name = f"{one.weight.leaf} dequantised"
+        tape.elementwise(name, traffic, kind=OperationKind.DEQUANTIZE, strided=traffic)
+        found.append(whole)
+    return found
 
 
 def _cast_weights(walk: Walk, stacked: list[Stacked], block: MixtureOfExperts) -> list[Tensor]:

@@ -16,7 +16,9 @@ from tuneplan.language import message
 
 _ADAPTERS: Final = ("lora", "qlora", "llama-adapter", "mora", "full")
 _KERNELS: Final = ("lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel")
-_QUANTIZATION: Final = ("load_in_4bit", "load_in_8bit", "gptq", "bnb_config_kwargs")
+_QUANTIZATION: Final = (
+    *("load_in_4bit", "load_in_8bit", "gptq", "bnb_config_kwargs", "quantize_moe_experts"),
+)
 _ADAPTER_KEYS: Final = (
     *("lora_r", "lora_alpha", "lora_dropout", "lora_target_modules", "lora_target_linear"),
     *("lora_target_parameters", "lora_modules_to_save", "peft_use_dora", "peft_use_rslora"),
@@ -107,6 +109,9 @@ def _method(carrier: Carrier, adapter: str) -> str:
         _closed(carrier)
         return "lora"
     carrier.carry(f"load_in_{bits}bit", ("quantization.bits", bits))
+    experts = typed.flag(carrier, "quantize_moe_experts")
+    if experts is not None:
+        carrier.carry("quantize_moe_experts", ("quantization.quantize_experts", experts))
     double = carrier.value("bnb_config_kwargs.bnb_4bit_use_double_quant")
     if isinstance(double, bool) and bits == 4:
         path = "bnb_config_kwargs.bnb_4bit_use_double_quant"
@@ -120,7 +125,7 @@ def _method(carrier: Carrier, adapter: str) -> str:
 
 def _closed(carrier: Carrier) -> None:
     off = message("other_quantization", "the base is held another way")
-    carrier.irrelevant(("load_in_4bit", "load_in_8bit", "gptq"), off)
+    carrier.irrelevant(("load_in_4bit", "load_in_8bit", "gptq", "quantize_moe_experts"), off)
     options = typed.section(carrier, "bnb_config_kwargs") or {}
     carrier.irrelevant(
         (

@@ -124,7 +124,7 @@ NOT_CARRIED: Final = Reasons(
         message("key_experts", "how routed experts are run or held has no job key"),
         (
             *("use_scattermoe", "use_sonicmoe", "experts_implementation", "expert_backend"),
-            *("moe_*", "quantize_moe_experts", "llama4_linearized_experts", "dense_mixer"),
+            *("moe_*", "llama4_linearized_experts", "dense_mixer"),
             *("nonexpert_quantization", "use_dsv4_kernels", "use_glm_dsa_kernels", "dsv4_*"),
             *("gemma4_fp8_nonexpert", "gemma4_nf4_nonexpert", "expert_parallel_token_capacity"),
         ),

@@ -157,8 +157,9 @@ def _fused(teller: Teller) -> dict[str, Any]:
 def _quantization(teller: Teller) -> dict[str, Any]:
     bits, kind = teller.take("quantization.bits"), teller.take("quantization.type")
     double = teller.take("quantization.double_quant")  # 8 bits have no scales of scales
+    experts = {"quantize_moe_experts": teller.take("quantization.quantize_experts")}
     if bits == 8 or kind == "int8":
-        return {"adapter": "lora", "load_in_8bit": True}
+        return kept({"adapter": "lora", "load_in_8bit": True, **experts})
     if bits not in (None, 4) or kind not in (None, "nf4", "fp4"):
         teller.refuse("quantization.type", near=("nf4", "fp4"))
     options = kept(
@@ -167,7 +168,8 @@ def _quantization(teller: Teller) -> dict[str, Any]:
             "bnb_4bit_use_double_quant": False if double is False else None,
         }
     )
-    return kept({"adapter": "qlora", "load_in_4bit": True, "bnb_config_kwargs": options or None})
+    quantized = {"adapter": "qlora", "load_in_4bit": True, "bnb_config_kwargs": options or None}
+    return kept(quantized | experts)
 
 
 def _objective(teller: Teller) -> dict[str, Any]:

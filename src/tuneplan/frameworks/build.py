@@ -9,6 +9,7 @@ from tuneplan.frameworks.attention import AttentionChoice, choose_kernel
 from tuneplan.frameworks.context import Context
 from tuneplan.frameworks.ledger import Ledger, by_rule, by_table, switched_on
 from tuneplan.frameworks.optimizers import implementation_of, make_optimizer
+from tuneplan.frameworks.quantized_base import quantization_of
 from tuneplan.frameworks.settings import Settings
 from tuneplan.frameworks.stack import FsdpUpcast, KbitPreparation, Stack
 from tuneplan.language import Message, message
@@ -22,8 +23,6 @@ from tuneplan.spec.recipe import (
     Loss,
     Method,
     Objective,
-    Quantization,
-    QuantizationType,
     TrainingRecipe,
 )
 
@@ -247,7 +246,7 @@ def build_recipe(
         objective=settings.objective,
         method=settings.method,
         adapter=adapter,
-        quantization=_quantization(context, settings, stack, ledger),
+        quantization=quantization_of(context, settings, stack, ledger),
         frozen_dtype=dtypes.frozen,
         outer_dtype=dtypes.outer,
         trainable_dtype=dtypes.trainable,
@@ -408,60 +407,6 @@ def _adapter(
         folds = ledger.assume("behaviour.folds_update", by_table(fact, fact.value == "folded"))
     targets = tuple(stacked.items())
     return replace(adapter, target_modules=plain, expert_targets=targets, folds_update=folds)
-
-
-def _quantization(
-    context: Context, settings: Settings, stack: Stack, ledger: Ledger
-) -> Quantization | None:
-    if not settings.method.quantized:
-        return None
-    gptq = settings.method is Method.GPTQ_LORA
-    kind = QuantizationType.GPTQ if gptq else QuantizationType(settings.quantization_type)
-    load = settings.dtype
-    dequantized = DType.FLOAT16 if gptq else load
-    if stack.dequantized_dtype is not None and not gptq:
-        dequantized = ledger.assume("behaviour.dequantized_dtype", stack.dequantized_dtype)
-    keeps = False
-    if not gptq and stack.keeps_inputs is not None:
-        keeps = ledger.assume("behaviour.quantized_linears_keep_inputs", stack.keeps_inputs)
-    experts = True
-    if stack.quantizes_experts is not None and context.has_experts:
-        experts = ledger.assume("behaviour.quantizes_experts", stack.quantizes_experts)
-    storage = DType.UINT8
-    if settings.head.fsdp or settings.strategy is Strategy.ZERO3:
-        reason = message(
-            "quant_storage",
-            "integer storage cannot be sharded, so the scripts store in {d}",
-            d=load,
-        )
-        storage = ledger.assume(
-            "behaviour.quantized_storage_dtype",
-            by_rule(load, reason, "bitsandbytes nn/modules.py quant_storage, 0.43.0"),
-        )
-    return Quantization(
-        bits=settings.bits,
-        type=kind,
-        double_quant=settings.double_quant,
-        block_size=128 if gptq else 64,
-        dequantized_dtype=dequantized,
-        keeps_inputs=keeps,
-        quantizes_head=stack.quantizes_head,
-        one_kernel=_one_kernel(stack, ledger) if gptq else True,
-        quantizes_experts=experts,
-        quantizes_subclasses=stack.quantizes_experts is None or stack.quantizes_experts.value,
-        storage_dtype=storage,
-    )
-
-
-def _one_kernel(stack: Stack, ledger: Ledger) -> bool:
-    """Whether one kernel expands a GPTQ matrix while training."""
-    reason = (
-        message("gptq_triton", "the plugin loads AutoGPTQ's Triton kernels")
-        if stack.gptq_in_one_kernel
-        else message("gptq_pytorch", "training runs AutoGPTQ's PyTorch code, step by step")
-    )
-    source = "AutoGPTQ 0.4-0.7 nn_modules/qlinear/qlinear_cuda_old.py, qlinear_tritonv2.py"
-    return ledger.assume("behaviour.gptq_kernel", by_rule(stack.gptq_in_one_kernel, reason, source))
 
 
 def _loss(settings: Settings, stack: Stack, ledger: Ledger) -> Loss:

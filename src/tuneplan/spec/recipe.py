@@ -124,7 +124,9 @@ class Quantization:
         quantizes_subclasses: Whether linears of a class of their own are quantised (transformers 5
             asks for ``nn.Linear`` itself, ``integrations/bitsandbytes.py``).
         quantizes_experts: Whether routed experts are quantised (not with transformers 5's
-            stacked experts).
+            stacked experts, unless that is asked for).
+        expands_experts: Whether they are stacked, so that all experts of a layer are expanded at
+            once, each time one of their weights is used.
     """
 
     bits: int = 4
@@ -136,6 +138,7 @@ class Quantization:
     quantizes_head: bool = False
     one_kernel: bool = True
     quantizes_experts: bool = True
+    expands_experts: bool = False
     quantizes_subclasses: bool = True
     storage_dtype: DType = DType.UINT8
 

@@ -40,6 +40,7 @@ class StatedQuantization:
     bits: int | None = None
     type: str | None = None
     double_quant: bool | None = None
+    quantize_experts: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
