@@ -122,7 +122,7 @@ def split_parallelism(
     overlap_transfers = virtual > 1 and ledger.assume(
         "behaviour.overlap_transfers", splitting.overlap_transfers
     )
-    gradients = base.overlap_communication
+    gradients = splitting.overlap_gradients.value  # the same where a search has more data ranks
     if base.data * degrees.get("context", 1) > 1:
         gradients = ledger.assume("behaviour.overlap_gradients", splitting.overlap_gradients)
     return replace(

@@ -165,6 +165,7 @@ def for_chip(stated: StatedRecipe, chip: Accelerator) -> StatedRecipe:
     if training.dtype is None and stated.method not in (None, "full", "freeze"):
         training = replace(training, dtype=half)
     flash = chip.supports_flash_attention_2 and half == "bfloat16"
+    flash = flash and not stated.parallelism.splits_model  # Megatron picks its kernel by the chip
     if training.packing is True and training.attn_implementation is None and flash:
         training = replace(training, attn_implementation="flash_attention_2")
     return replace(stated, training=training)

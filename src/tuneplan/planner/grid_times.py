@@ -19,6 +19,7 @@ from tuneplan.estimation.step_time import MICRO_BATCH_HOST_S, compute_time
 from tuneplan.estimation.walking import Walked
 from tuneplan.planner.grids import Grid, Grids
 from tuneplan.planner.resolving import schedule_of
+from tuneplan.planner.split_candidates import split_times
 from tuneplan.planner.storing import checkpoint_size
 from tuneplan.spec.hardware import Cluster
 from tuneplan.spec.kernels import ChipCurves
@@ -58,6 +59,14 @@ class GridTimes:
         joined = np.array([cluster is not None for cluster in clusters])
         rows = np.flatnonzero(joined & fits.any(axis=1))
         if not len(rows):
+            return step_s, total_s
+        if grid.found.parallelism.splits_model:
+            joined_clusters = [one for row in rows if (one := clusters[row]) is not None]
+            step_s[rows], split_forward_s = split_times(
+                self.model, grid, rows, joined_clusters, fits, curves,
+                self.grids.dataset.statistics,
+            )  # fmt: skip
+            total_s[rows] = self._total(grid, rows, step_s[rows], split_forward_s)
             return step_s, total_s
         micro_s, forward_s = self._compute(grid, curves)
         once, per_micro, per_step = self._by_shape(grid, rows, clusters, curves)

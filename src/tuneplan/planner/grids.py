@@ -19,6 +19,7 @@ from tuneplan.planner.dataset import Dataset
 from tuneplan.planner.evaluating import imbalance_of, shape_of_batch
 from tuneplan.planner.resolving import samples_seen
 from tuneplan.planner.space import Space
+from tuneplan.planner.split_candidates import split_peaks
 from tuneplan.spec.architecture import ModelArchitecture
 from tuneplan.spec.parallelism import Parallelism
 from tuneplan.spec.recipe import (
@@ -44,6 +45,7 @@ class Grid:
         found: The recipe, laid out as its first shape.
         seen: As layers see it, without what no layer looks at.
         layouts: The layout of each shape.
+        ranks: That see different samples.
         accumulation: Micro-batches of a step; ``runs`` where that is at least one.
         peaks: Likely allocated bytes, for a chip with small cuBLAS workspaces.
         waiting: Share that the slowest rank computes longer.
@@ -94,7 +96,8 @@ class Grids:
         """Lengths, accumulation and memory of one recipe."""
         recipe = found.recipe
         batches = [self._batch(found, size) for size in sizes]
-        ranks = np.array([float(nodes * cards) for nodes, cards in shapes])
+        each = found.parallelism.model_ranks
+        ranks = np.array([float(nodes * cards // each) for nodes, cards in shapes])
         packs = recipe.packing and not self.space.counts_rows
         per_rank = np.array([
             batch.samples if packs else float(size)
@@ -110,6 +113,10 @@ class Grids:
             accumulation=accumulation, runs=runs, held=self._held(recipe),
             peaks=np.zeros_like(accumulation),
         )  # fmt: skip
+        if found.parallelism.splits_model:
+            grid.waiting = np.zeros(grid.accumulation.shape)
+            grid.peaks = split_peaks(self.model, grid)
+            return grid
         self._fill_waiting(grid)
         self._fill_peaks(grid)
         return grid

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Final
 
 from tuneplan.catalog.accelerators import ResolvedAccelerator
@@ -18,6 +20,7 @@ CARDS_PER_NODE: Final = (1, 2, 4, 8)
 MOST_NODES: Final = 8
 METHODS: Final = ("full", "lora", "qlora")
 STRATEGIES: Final = ("ddp", "zero2", "zero3", "fsdp")
+SPLIT_STRATEGIES: Final = ("zero1",)  # Megatron's distributed optimizer
 GLOBAL_BATCH: Final = 32
 _OLDEST_CAPABILITY: Final = 7.5
 
@@ -53,6 +56,7 @@ class Space:
             packed rows where ``counts_rows``.
         global_batch_stated: The job says so itself.
         accumulation: The job's own ``gradient_accumulation_steps``.
+        degrees: Tensor, pipeline, context and expert degrees above 1, the same everywhere.
     """
 
     accelerators: tuple[Accelerator, ...]
@@ -67,12 +71,15 @@ class Space:
     accumulation: int | None
     assumptions: tuple[Assumption, ...]
     notices: tuple[Notice, ...]
+    degrees: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     def variants(self) -> list[Variant]:
         """All combinations of what changes the recipe; one card has no layout."""
         several = any(nodes * per_node > 1 for nodes, per_node in self.shapes)
         single = any(nodes * per_node == 1 for nodes, per_node in self.shapes)
         layouts = (("single",) if single else ()) + (self.strategies if several else ())
+        if self.degrees:
+            layouts = self.strategies
         return [
             Variant(method=method, gradient_checkpointing=again, packing=packed, strategy=layout)
             for method in self.methods
@@ -83,8 +90,17 @@ class Space:
 
     def shapes_of(self, strategy: str | None) -> tuple[tuple[int, int], ...]:
         """One card for ``single``, more for every other layout."""
+        if self.degrees:
+            return tuple(shape for shape in self.shapes if self._divides(shape[0] * shape[1]))
         alone = strategy == "single"
         return tuple(shape for shape in self.shapes if (shape[0] * shape[1] == 1) is alone)
+
+    def _divides(self, cards: int) -> bool:
+        """Whether cards are whole replicas of the split model, and whole groups of its experts."""
+        context = self.degrees.get("context", 1)
+        each = self.degrees.get("tensor", 1) * self.degrees.get("pipeline", 1) * context
+        data, left = divmod(cards, each)
+        return not left and not data * context % self.degrees.get("expert", 1)
 
     @property
     def counts_rows(self) -> bool:
@@ -104,7 +120,7 @@ def space_of(job: StatedJob, sources: Sources) -> Space:
     Raises:
         InvalidRequest: Choices that cannot be searched, accelerators that no catalogue holds.
     """
-    _refuse_degrees(job)
+    degrees = _degrees(job)
     assumptions: list[Assumption] = []
     notices: list[Notice] = []
     accelerators = _accelerators(job, sources, assumptions, notices)
@@ -124,8 +140,12 @@ def space_of(job: StatedJob, sources: Sources) -> Space:
         ),
         packing=_choice(job, "training.packing", training.packing, (False, True)),
         strategies=_choice(
-            job, "parallelism.strategy", job.recipe.parallelism.strategy, STRATEGIES
+            job,
+            "parallelism.strategy",
+            job.recipe.parallelism.strategy,
+            SPLIT_STRATEGIES if degrees else STRATEGIES,
         ),
+        degrees=degrees,
         micro_batches=micro_batches,
         global_batch_size=_global_batch(job, fewest, assumptions),
         global_batch_stated=training.global_batch_size is not None,
@@ -135,24 +155,28 @@ def space_of(job: StatedJob, sources: Sources) -> Space:
     )
 
 
-def _refuse_degrees(job: StatedJob) -> None:
-    """Layouts that split the model are estimated one at a time, not searched.
+def _degrees(job: StatedJob) -> Mapping[str, int]:
+    """Tensor, pipeline, context and expert degrees above 1, which stay as they are stated.
 
     Raises:
-        NotSupported: Naming the degree.
+        NotSupported: For a choice among degrees.
     """
+    found: dict[str, int] = {}
     for name in ("tensor", "pipeline", "context", "expert"):
-        degree = getattr(job.recipe.parallelism, name)
-        if degree != 1 or f"parallelism.{name}" in job.choices:
+        if f"parallelism.{name}" in job.choices:
             raise NotSupported(
                 message(
                     "degrees_not_searched",
-                    "plan does not search layouts with {name} parallelism yet; estimate answers "
-                    "for one configuration",
+                    "plan searches cards and batches for stated degrees, not the {name} degree "
+                    "itself yet: state one",
                     name=name,
                 ),
                 path=f"parallelism.{name}",
             )
+        degree = getattr(job.recipe.parallelism, name)
+        if degree > 1:
+            found[name] = degree
+    return found
 
 
 def _choice(job: StatedJob, key: str, stated: Any, free: tuple[Any, ...]) -> tuple[Any, ...]:

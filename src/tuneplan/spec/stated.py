@@ -89,6 +89,12 @@ class StatedParallelism:
     context: int = 1
     expert: int = 1
     offload: str | None = None
+
+    @property
+    def splits_model(self) -> bool:
+        """Whether a degree is above 1."""
+        return max(self.tensor, self.pipeline, self.context, self.expert) > 1
+
     reduce_bucket_elements: int | None = None
     allgather_bucket_elements: int | None = None
     overlap_communication: bool | None = None
