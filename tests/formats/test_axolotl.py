@@ -8,7 +8,7 @@ from foreign_documents import document, fate, loaded, not_understood, said
 from tuneplan.contract.reading import load_job
 from tuneplan.errors import InvalidRequest
 from tuneplan.formats.foreign import Fate
-from tuneplan.formats.registry import recognised
+from tuneplan.formats.registry import format_named, recognised
 
 QLORA = """
     base_model: meta-llama/Llama-3.1-8B
@@ -282,3 +282,15 @@ def test_quantised_experts_are_a_setting_of_a_quantised_base_alone() -> None:
     assert said(found, "quantization.quantize_experts") is True
     found = loaded("axolotl", base + "adapter: lora\n")
     assert fate(found, "quantize_moe_experts") is Fate.IRRELEVANT
+
+
+def test_a_line_that_starts_axolotl_takes_the_file_and_its_overrides() -> None:
+    text = "accelerate launch --num_processes 4 -m axolotl.cli.train mine.yml --micro_batch_size 7"
+    line = document(text, "a.sh")
+    assert recognised(line)[0] == "axolotl"
+    beside = document(QLORA, "mine.yml")
+    found = format_named("axolotl").load(line, companion=lambda _: beside, version=None)
+    assert said(found, "training.per_device_train_batch_size") == 7
+    assert said(found, "training.max_length") == 3072
+    assert said(found, "hardware.accelerators_per_node") == 4
+    assert "training.per_device_train_batch_size" not in found.places  # no line of the file

@@ -250,3 +250,13 @@ def test_a_gptq_base_is_known_by_the_name_of_the_model_alone() -> None:
     found = swift("--sft_type lora", "swift sft --model_id_or_path qwen/Qwen-7B-Chat-Int4")
     assert said(found, "method") == "gptq-lora"
     assert found.refusals == ()
+
+
+def test_a_sum_over_the_number_of_processes_is_done() -> None:
+    text = r"""
+        N=4
+        NPROC_PER_NODE=$N swift sft --model Qwen/Qwen3-8B \
+            --gradient_accumulation_steps $(expr 32 / $N)
+    """
+    found = loaded("ms-swift", text, name="a.sh")
+    assert said(found, "training.gradient_accumulation_steps") == 8

@@ -8,7 +8,7 @@ from foreign_documents import document, fate, loaded, not_understood, said
 from tuneplan.contract.reading import load_job
 from tuneplan.errors import InvalidRequest
 from tuneplan.formats.foreign import Fate
-from tuneplan.formats.registry import recognised
+from tuneplan.formats.registry import format_named, recognised
 from tuneplan.formats.torchtune_models import published_model
 
 LORA = """
@@ -245,3 +245,26 @@ def test_adapters_on_unknown_parts_are_refused_with_the_nearest() -> None:
     with pytest.raises(InvalidRequest) as raised:
         loaded("torchtune", text)
     assert raised.value.mistakes[0].near[0] == "q_proj"
+
+
+def test_a_tune_run_line_takes_the_file_and_its_overrides() -> None:
+    line = document(
+        "tune run --nproc_per_node 4 lora_finetune_distributed --config mine.yaml batch_size=9",
+        "a.sh",
+    )
+    assert recognised(line)[0] == "torchtune"
+    beside = document(LORA, "mine.yaml")
+    found = format_named("torchtune").load(line, companion=lambda _: beside, version=None)
+    assert said(found, "training.per_device_train_batch_size") == 9
+    assert said(found, "model") == "Qwen/Qwen2.5-7B-Instruct"
+    assert said(found, "parallelism.strategy") == "fsdp2"
+    assert said(found, "hardware.accelerators_per_node") == 4
+
+
+def test_a_file_that_comes_with_torchtune_tells_model_and_method_by_its_name() -> None:
+    line = "tune run lora_finetune_single_device --config llama3_1/8B_qlora_single_device"
+    found = loaded("torchtune", line, name="a.sh")
+    assert said(found, "model") == "meta-llama/Llama-3.1-8B"
+    assert said(found, "method") == "qlora"
+    assert said(found, "hardware.accelerators_per_node") == 1
+    assert "shipped_config" in [notice.message.code for notice in found.notices]

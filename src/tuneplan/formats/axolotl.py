@@ -15,10 +15,12 @@ from tuneplan.formats.axolotl_adapter import carry_method
 from tuneplan.formats.axolotl_keys import IRRELEVANT, NOT_CARRIED, UNTIL_REFUSED
 from tuneplan.formats.axolotl_sharding import carry_parallelism
 from tuneplan.formats.axolotl_training import carry_training
+from tuneplan.formats.behind_line import with_file_behind
 from tuneplan.formats.carrying import Carrier
 from tuneplan.formats.data_files import NO_DATA_HERE, local_files
 from tuneplan.formats.foreign import Companion, ExportedFile, ForeignDocument, Imported
 from tuneplan.formats.remote_code import say_remote_code
+from tuneplan.formats.shell_hardware import carry_launch
 from tuneplan.formats.tables import close
 from tuneplan.language import message
 from tuneplan.spec.stated import StatedJob
@@ -62,8 +64,10 @@ KEYS: Final = (*_CARRIED, *IRRELEVANT.names, *NOT_CARRIED.names)
 
 
 def recognise(document: ForeignDocument) -> float:
-    """``base_model`` beside keys that only Axolotl has."""
-    if document.form == "shell" or "base_model" not in document.tree:
+    """``base_model`` beside keys that only Axolotl has, or a line that starts it."""
+    if document.form == "shell":
+        return 1.0 if _starts(document.tree) else 0.0
+    if "base_model" not in document.tree:
         return 0.0
     return min(1.0, 0.4 + 0.1 * sum(key in document.tree for key in _OWN))
 
@@ -74,6 +78,7 @@ def load(document: ForeignDocument, *, companion: Companion, version: str | None
     Raises:
         InvalidRequest: Values that Axolotl would refuse, with lines and near matches.
     """
+    document = with_file_behind(document, companion)
     carrier = Carrier(document)
     carrier.say("framework", f"{NAME}=={version}" if version else NAME)
     _model(carrier)
@@ -86,7 +91,15 @@ def load(document: ForeignDocument, *, companion: Companion, version: str | None
     if carrier.said("objective") == "grpo":
         carrier.not_carried(("trl", "vllm"), UNTIL_REFUSED)
     close(carrier, document.tree, irrelevant=IRRELEVANT, not_carried=NOT_CARRIED)
+    carry_launch(carrier, companion)
     return carrier.finish(name=NAME, version=version, known=KEYS)
+
+
+def _starts(tree: Mapping[str, Any]) -> bool:
+    """``axolotl train x.yml``, ``accelerate launch -m axolotl.cli.train x.yml``."""
+    shell = tree.get("shell")
+    program = str(shell.get("program", "")) if isinstance(shell, Mapping) else ""
+    return program.rpartition("/")[2] == "axolotl" or program.startswith("axolotl.")
 
 
 def dump(job: StatedJob) -> tuple[ExportedFile, ...]:

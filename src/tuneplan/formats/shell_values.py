@@ -25,6 +25,8 @@ _ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w*)(\+?)=")
 _PARAMETER: Final = re.compile(
     r"(?P<name>[A-Za-z_]\w*|[0-9@*#?!$-])(?P<index>\[[^\]]*\])?(?P<rest>.*)", re.DOTALL
 )
+# $(expr 16 / $N) and $(echo $((16 / N))): sums that scripts make of the number of cards
+_EXPR: Final = re.compile(r"(?:expr\s+|echo\s+\$\(\()([\w\s$+*/%{}-]+?)(?:\)\))?")
 _DECLARES: Final = frozenset(("export", "local", "declare", "readonly", "typeset"))
 _ARITHMETIC: Final[dict[type, Callable[[int, int], int]]] = {
     ast.Add: operator.add,
@@ -159,7 +161,12 @@ class Scope:
 
     def _piece(self, piece: Piece, depth: int) -> str:
         if piece.kind is Kind.COMMAND:
-            return _unknown(f"$({piece.text.strip()})")
+            added = _EXPR.fullmatch(piece.text.strip())
+            return (
+                self._arithmetic(added[1], depth)
+                if added is not None
+                else _unknown(f"$({piece.text.strip()})")
+            )
         if piece.kind is Kind.ARITHMETIC:
             return self._arithmetic(piece.text, depth)
         if piece.kind is Kind.VARIABLE:

@@ -13,10 +13,12 @@ from typing import Any, Final
 
 from tuneplan.formats import torchtune_writing
 from tuneplan.formats import typed_values as typed
+from tuneplan.formats.behind_line import with_file_behind
 from tuneplan.formats.carrying import Carrier
 from tuneplan.formats.data_files import NO_DATA_HERE, local_files
 from tuneplan.formats.foreign import Companion, ExportedFile, ForeignDocument, Imported
 from tuneplan.formats.interpolation import interpolated
+from tuneplan.formats.shell_hardware import carry_launch
 from tuneplan.formats.tables import close
 from tuneplan.formats.torchtune_keys import (
     IRRELEVANT,
@@ -53,11 +55,15 @@ _REWARDED: Final = (
     ("DPO", "dpo"),
     ("RSO", "dpo"),
 )
+# llama3_1/8B_qlora_single_device: family, size, method
+_SHIPPED: Final = re.compile(r"(\w+)/([\d.]+B|mini|medium)_(full|lora|qlora)\w*")
 _PERCENT: Final = re.compile(r"\w*\[\s*(\d{1,2})%\s*:\s*\]")
 
 
 def recognise(document: ForeignDocument) -> float:
-    """``_component_`` keys, most surely with names of torchtune behind them."""
+    """``_component_`` keys, most surely with names of torchtune behind them; a ``tune run``."""
+    if document.form == "shell":
+        return 1.0 if _recipe(document.tree) is not None else 0.0
     components = [
         value["_component_"]
         for value in document.tree.values()
@@ -74,12 +80,14 @@ def load(document: ForeignDocument, *, companion: Companion, version: str | None
     Raises:
         InvalidRequest: Values that torchtune would refuse, with lines and near matches.
     """
-    del companion  # its files name checkpoints and samples, no further configurations
-    document = interpolated(document)
+    recipe = _recipe(document.tree)
+    document = interpolated(with_file_behind(document, companion))
     carrier = Carrier(document)
     carrier.say("framework", f"{NAME}=={version}" if version else NAME)
     _objective(carrier)
     _model(carrier)
+    if recipe is not None:
+        _launched(carrier, companion, recipe)
     carry_training(carrier, version)
     _data(carrier, document)
     if carrier.said("objective") in ("ppo", "grpo"):
@@ -87,6 +95,44 @@ def load(document: ForeignDocument, *, companion: Companion, version: str | None
         carrier.not_carried(OF_REINFORCEMENT, text)
     close(carrier, document.tree, irrelevant=IRRELEVANT, not_carried=NOT_CARRIED)
     return carrier.finish(name=NAME, version=version, known=KEYS)
+
+
+def _recipe(tree: Mapping[str, Any]) -> str | None:
+    """``lora_finetune_distributed`` of a ``tune run`` line."""
+    shell = tree.get("shell")
+    words = shell.get("words") if isinstance(shell, Mapping) else None
+    if not isinstance(shell, Mapping) or PurePosixPath(str(shell.get("program"))).name != "tune":
+        return None
+    named = [str(word) for word in words if word != "run"] if isinstance(words, list) else []
+    return next(iter(named), "")
+
+
+def _launched(carrier: Carrier, companion: Companion, recipe: str) -> None:
+    """What the line says: the recipe, processes, and a configuration that comes with torchtune."""
+    if "distributed" in recipe and carrier.said("parallelism.strategy") is None:
+        carrier.say("parallelism.strategy", "fsdp2")
+    if recipe.startswith(("knowledge_distillation", "ppo")):
+        text = message("recipe_without_formula", "the recipe {name} has no formula", name=recipe)
+        carrier.refuse("shell.words", text)
+    named = typed.text(carrier, "config")
+    match = _SHIPPED.fullmatch(named) if named else None
+    if match is not None and carrier.said("model") is None:
+        kind = {"full": "", "lora": "lora_", "qlora": "qlora_"}[match[3]]
+        builder = f"{kind}{match[1]}_{match[2].lower().replace('.', '_')}"
+        model = published_model(builder)
+        if model is not None:
+            carrier.carry("config", ("model", model), ("method", method_of(builder)))
+            text = message(
+                "shipped_config",
+                "{name} comes with torchtune and is not here: its model and method count, and the "
+                "most frequent values of such files",
+                name=named,
+            )
+            carrier.notice("config", text)
+    carrier.irrelevant(("config",), message("key_launches", "it starts the job"))
+    if "single_device" in recipe:
+        carrier.say("hardware.accelerators_per_node", 1)
+    carry_launch(carrier, companion)
 
 
 def dump(job: StatedJob) -> tuple[ExportedFile, ...]:
@@ -114,7 +160,7 @@ def _objective(carrier: Carrier) -> None:
             OF_DISTILLATION, message("belongs_to_refused", "it belongs to what is refused by name")
         )
     trains = ("optimizer", "loss", "training", "epochs", "batch_size")
-    if not any(carrier.value(path) for path in trains):
+    if not any(carrier.value(path) for path in trains) and not carrier.holds("shell"):
         text = message("nothing_trained", "no optimizer, no loss: nothing is trained here")
         carrier.refuse(next(iter(carrier.document.tree), "model"), text)
 
