@@ -133,3 +133,13 @@ def test_a_near_size_is_shown_with_how_far_it_is_off() -> None:
 
 def test_what_is_far_off_is_not_shown() -> None:
     assert found("77.00 MiB", tensors(MISTRAL_7B, recipe())) == ()
+
+
+def test_logits_that_metrics_keep_are_counted_in_batches() -> None:
+    # 5 batches of 8 x 4096 x 32000 x 2 B = 1.95 GiB each are 9.77 GiB.
+    kept = replace(BATCH, kept_batches=8)
+    known = tensors_of(MISTRAL_7B, recipe(), ONE_CARD, persistent(MISTRAL_7B, recipe()), kept)
+    first = found("9.77 GiB", known, Stage.EVALUATION)[0]
+    assert first.tensor.kind == "kept_logits_bfloat16"
+    assert first.tensor.formula.startswith("5 x 8 x 4096 x 32000")
+    assert "kept_logits_bfloat16" not in kinds("9.77 GiB", tensors(MISTRAL_7B, recipe()))

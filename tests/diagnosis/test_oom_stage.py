@@ -75,3 +75,15 @@ def test_a_message_alone_tells_no_stage() -> None:
 def test_what_follows_the_failure_does_not_count() -> None:
     text = f"{samples.traceback_of('first_forward')}\n{samples.bar(9, 90)}"
     assert stage_of(text) is Stage.FIRST_FORWARD
+
+
+def test_what_follows_a_bar_on_its_line_counts() -> None:
+    text = (
+        f"{samples.bar(500, 900)}Saving model checkpoint to out/checkpoint-500\n{samples.HOST[2]}"
+    )
+    assert stage_of(text) is Stage.SAVE
+
+
+def test_a_bar_that_a_traceback_follows_is_a_step() -> None:
+    text = samples.bar(7, 90) + samples.traceback_of("first_forward")
+    assert stage_of(text) is Stage.LATER

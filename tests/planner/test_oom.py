@@ -362,3 +362,20 @@ def test_what_helps_only_with_another_change_is_found_too() -> None:
     codes = {change.code for change in found.smallest_combination.changes}
     assert {"sharded_loading", "checkpointing"} <= codes
     assert all(fix.cannot_help_because is None for fix in found.fixes[: len(codes)])
+
+
+def test_less_offload_helps_main_memory_only_where_the_card_has_room() -> None:
+    job = {**FULL_7B, "parallelism": {"strategy": "zero3", "offload": "params"}}
+    killed = samples.traceback_of("load", samples.HOST[7])
+    tight = diagnosed(job, killed)
+    levels = [fix for fix in tight.fixes if fix.change.code == "less_offload"]
+    wide = diagnosed(job, killed, **{"hardware.accelerator": "NVIDIA H200 SXM"})
+    roomy = [fix for fix in wide.fixes if fix.change.code == "less_offload"]
+    assert [fix.change.settings["parallelism.offload"] for fix in roomy] == ["optimizer", "none"]
+    assert all(fix.cannot_help_because is None for fix in roomy)
+    assert all(fix.saves_bytes and fix.saves_bytes.likely > 10 * GIB for fix in roomy)
+    for fix in levels:
+        need, capacity = likely_need_with(job, dict(fix.change.settings))
+        hindered = fix.cannot_help_because is not None
+        assert hindered is (need > (1 - HEADROOM) * capacity)
+    assert fix_named(wide, "nvme_offload").time_fraction is None

@@ -132,7 +132,9 @@ _BAR: Final = re.compile(
 _LOADS: Final = re.compile(r"loading checkpoint shards|loading weights|fetching \d+ files", re.I)
 _TRAINS: Final = re.compile(r"\*{5} Running training \*{5}|Total optimization steps")
 _EVALUATES: Final = re.compile(r"\*{5} Running (?:Evaluation|Prediction) \*{5}", re.I)
-_SAVES: Final = re.compile(r"Saving model checkpoint to|saving checkpoint|\[Torch\] Saving", re.I)
+_SAVES: Final = re.compile(
+    r"Saving model checkpoint to|saving checkpoint|Saving model weights|\[Torch\] Saving", re.I
+)
 _LOGGED: Final = re.compile(r"\{'(?:loss|train_loss)':|\bstep[ :=]+([1-9]\d*)\b.*\bloss\b", re.I)
 
 
@@ -196,8 +198,9 @@ def _progress(lines: Sequence[tuple[int, str]]) -> _Progress:
 
 
 def _events(lines: Sequence[tuple[int, str]]) -> Iterator[tuple[int, str, int]]:
-    for number, text in lines:
-        bar = _BAR.match(text.strip())
+    for number, whole in lines:
+        text = whole.strip()
+        bar = _BAR.match(text)
         if bar is not None:
             name = bar["name"].strip(" :")
             loading = bool(_LOADS.search(name))
@@ -207,7 +210,7 @@ def _events(lines: Sequence[tuple[int, str]]) -> Iterator[tuple[int, str, int]]:
                 r"[\d|]+(?:\|Loss.*)?|train\w*|epoch.*|steps?", name, re.I
             ):
                 yield number, "step", int(bar["done"])
-            continue
+            text = text[bar.end() :].partition("]")[2]  # what follows a bar on its line
         for kind, pattern in (
             ("load", _LOADS),
             ("train", _TRAINS),

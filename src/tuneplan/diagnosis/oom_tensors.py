@@ -57,12 +57,14 @@ class Batch:
 
     Attributes:
         limit_length: The longest that the job allows, where the data is not known to be shorter.
+        kept_batches: Evaluation batches whose logits may be kept in one tensor.
     """
 
     sequences: int
     length: int
     limit_length: int
     eval_sequences: int = 0
+    kept_batches: int = 0
 
 
 def tensors_of(
@@ -75,6 +77,7 @@ def tensors_of(
     """Every tensor of this job that may stand behind one large request."""
     found = [
         *_logits(model, recipe, batch),
+        *_kept_logits(model, recipe, batch),
         *_activations(model, recipe, batch),
         *_sharded(model, recipe, parallelism, held),
         *_buckets(recipe, parallelism, held),
@@ -126,6 +129,32 @@ def _logits(
                         size_bytes=float(rows) * positions * vocabulary * width,
                         stages=stages,
                     )
+
+
+def _kept_logits(
+    model: ModelArchitecture, recipe: TrainingRecipe, batch: Batch
+) -> Iterator[KnownTensor]:
+    """A Trainer with metrics joins the logits of every evaluation batch to those before.
+
+    Source: transformers ``trainer_pt_utils.py nested_concat``, ``EvalLoopContainer.add``.
+    """
+    vocabulary = model.head_weight.out_features
+    for count in range(2, batch.kept_batches + 1):
+        for dtype, width in _widths(recipe):
+            each = float(batch.eval_sequences) * batch.length * vocabulary * width
+            yield KnownTensor(
+                kind=f"kept_logits_{dtype}",
+                name=message(
+                    "tensor_kept_logits",
+                    "logits of evaluation batches, kept for metrics, in {dtype}",
+                    dtype=dtype,
+                ),
+                formula=f"{count} x "
+                + _product(batch.eval_sequences, batch.length, vocabulary)
+                + f" x {width} B",
+                size_bytes=count * each,
+                stages=(Stage.EVALUATION,),
+            )
 
 
 def _activations(

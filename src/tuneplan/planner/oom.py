@@ -29,6 +29,7 @@ from tuneplan.spec.stated import StatedJob
 from tuneplan.units import format_gib
 
 _NAMED = 6  # keys that are named in the warning
+_KEPT_BATCHES = 64  # evaluation batches whose joined logits are looked for
 _SAME_CARD = 0.05  # how far a message's capacity may be from the catalogue's
 
 
@@ -178,6 +179,7 @@ def _matches(now: JobEstimate, failure: Failure | None, stage: FoundStage) -> tu
         length=round(resolved.batch.worst_length),
         limit_length=max(round(resolved.batch.limit_length), recipe.max_length),
         eval_sequences=resolved.schedule.per_device_eval_batch_size * recipe.sequences_per_sample,
+        kept_batches=_KEPT_BATCHES if stage.stage is Stage.EVALUATION else 0,
     )
     held = persistent(resolved.model, recipe)
     tensors = tensors_of(resolved.model, recipe, resolved.parallelism, held, batch)
@@ -207,7 +209,7 @@ def _of_host(at: Situation) -> tuple[tuple[Fix, ...], Combination | None, bool |
     fixes = (*judge(at, tuple(host_levers(at))), *judge(at, hindered))
     known = [replace(fix, enough_alone=None) if not fix.cannot_help_because else fix
              for fix in fixes]  # fmt: skip
-    return tuple(known), None, None
+    return tuple(sorted(known, key=lambda fix: fix.cannot_help_because is not None)), None, None
 
 
 def _of_fragmentation(

@@ -11,8 +11,7 @@ from tuneplan.language import message
 from tuneplan.planner.oom_changes import Change, Lever, Price
 from tuneplan.planner.oom_situation import Situation, evaluation_of
 from tuneplan.spec.parallelism import Offload, Strategy
-from tuneplan.spec.stated import StatedJob
-from tuneplan.units import GIB
+from tuneplan.units import GIB, format_gib
 
 
 def host_levers(at: Situation) -> Iterator[Lever]:
@@ -84,26 +83,34 @@ def _one_copy(at: Situation) -> Lever:
 
 
 def _less_offload(at: Situation) -> Iterator[Lever]:
+    """Back to the card, as far as it has room."""
     now = at.resolved.parallelism.offload
-    if now is Offload.NONE:
-        return
-
-    def without(job: StatedJob) -> StatedJob:
-        parallelism = replace(job.recipe.parallelism, offload="none")
-        return replace(job, recipe=replace(job.recipe, parallelism=parallelism))
-
     host = float(at.now.memory.host_bytes.likely) * _ranks(at)
-    kept = at.estimate(without(at.job)).memory.host_bytes.likely * _ranks(at)
-    yield _one(
-        Change(
+    words = {
+        "optimizer": message("less_optimizer", "only the optimizer states offloaded"),
+        "none": message("less_none", "nothing offloaded to main memory"),
+    }
+    kinds = {Offload.PARAMS: ("optimizer", "none"), Offload.OPTIMIZER: ("none",)}.get(now, ())
+    for kind in kinds:
+        parallelism = replace(at.job.recipe.parallelism, offload=kind)
+        then = at.estimate(replace(at.job, recipe=replace(at.job.recipe, parallelism=parallelism)))
+        change = Change(
             code="less_offload",
-            text=message("change_less_offload", "nothing offloaded to main memory"),
+            text=words[kind],
             price=Price.NOTHING,
-            settings={"parallelism.offload": "none"},
-            apply=without,
-            saves_bytes=max(host - kept, 0.0),
+            settings={"parallelism.offload": kind},
+            saves_bytes=max(host - then.memory.host_bytes.likely * _ranks(at), 0.0),
         )
-    )
+        need, room = then.memory.ranges.needed_bytes.likely, at.limit_bytes
+        cannot = None
+        if room is not None and need > room:
+            cannot = message(
+                "no_room_on_card",
+                "a card then needs {need}, more than the {room} that keep the head-room",
+                need=format_gib(need),
+                room=format_gib(room),
+            )
+        yield Lever(name="less_offload", levels=(change,), cannot=cannot)
 
 
 def _to_disk(at: Situation) -> Iterator[Lever]:

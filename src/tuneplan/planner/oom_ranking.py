@@ -128,8 +128,9 @@ def _by_its_own_sum(at: Situation, change: Change) -> Fix:
     alone = None
     if limit is not None and at.is_known:
         alone = at.needed_bytes.likely - size <= limit
-    nothing = Estimate(low=0.0, likely=0.0, high=0.0, basis=Basis.ASSUMED)
-    return Fix(change=change, saves_bytes=saves, time_fraction=nothing, enough_alone=alone)
+    same = Estimate(low=0.0, likely=0.0, high=0.0, basis=Basis.ASSUMED)
+    longer = same if change.price is Price.NOTHING else None
+    return Fix(change=change, saves_bytes=saves, time_fraction=longer, enough_alone=alone)
 
 
 def _is_enough(at: Situation, after: Estimate, then: JobEstimate) -> bool | None:
@@ -222,6 +223,13 @@ def _smallest(at: Situation, levers: Sequence[Lever]) -> Combination | None:
 
 def _together(at: Situation, changes: Sequence[Change]) -> Estimate | None:
     """What the job needs with all of them, if that keeps the head-room."""
+    key = tuple(id(change) for change in changes)
+    if key not in at.tried:
+        at.tried[key] = _need_together(at, changes)
+    return at.tried[key]
+
+
+def _need_together(at: Situation, changes: Sequence[Change]) -> Estimate | None:
     job, own = applied(at.job, changes)
     try:
         after = at.after(job)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from tuneplan.diagnosis.oom_cause import FoundCause, JobNeeds
@@ -30,6 +30,8 @@ class Situation:
     Attributes:
         now: The estimate of the job as it is.
         capacity_bytes: Of the card: as the log says, else as the catalogue does; None = unknown.
+        tried: Sets of changes that were tried, by their identities, and what the job then needs
+            (None = too much).
     """
 
     job: StatedJob
@@ -39,6 +41,9 @@ class Situation:
     stage: FoundStage
     cause: FoundCause
     capacity_bytes: int | None
+    tried: dict[tuple[int, ...], Estimate | None] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     @property
     def resolved(self) -> Resolved:
@@ -86,7 +91,7 @@ class Situation:
         Where the estimate says that the job fits and the log has no figures, it is not.
         """
         failure, limit = self.failure, self.limit_bytes
-        if failure is None:
+        if failure is None or failure.source in (Source.HOST, Source.PAGED):
             return True
         if failure.allocated is not None and failure.requested is not None:
             return True

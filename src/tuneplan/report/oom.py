@@ -58,7 +58,7 @@ def _blocks(answer: OomAnswer, page: Page, *, full: bool) -> Iterator[Renderable
     hindered = [fix for fix in answer.fixes if fix.cannot_help_because is not None]
     if hindered:
         yield heading(say("What cannot help"))
-        yield points([f"{fix.change}: {fix.cannot_help_because}" for fix in hindered])
+        yield points(list(_hindered(hindered)))
     yield from ledger(answer.assumptions, answer.warnings, page, full=full)
 
 
@@ -211,6 +211,18 @@ def _fixes(fixes: list[OomFix]) -> RenderableType:
             for fix in fixes
         ],
     )
+
+
+def _hindered(fixes: list[OomFix]) -> Iterator[str]:
+    """Each with its reason; those of one reason together."""
+    by_reason: dict[str, list[str]] = {}
+    for fix in fixes:
+        by_reason.setdefault(fix.cannot_help_because or "", []).append(fix.change)
+    for reason, changes in by_reason.items():
+        if len(changes) == 1:
+            yield say("{change}: {reason}", change=changes[0], reason=reason)
+        else:
+            yield say("{reason}: {changes}", reason=reason, changes="; ".join(changes))
 
 
 def _saved_text(saves: Range | None) -> str:
