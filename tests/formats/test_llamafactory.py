@@ -102,6 +102,25 @@ def test_switches(lines, says):
     assert found.job["training"] == says
 
 
+def test_names_of_old_releases():
+    found = load(
+        "model_name_or_path: a/b\nstage: sft\nfinetuning_type: freeze\ntemplate: x\nfp16: true\n"
+        "flash_attn: true\nsft_packing: true\nnum_layer_trainable: 3\ncheckpoint_dir: saved\n"
+        "name_module_trainable: all\nmax_source_length: 512\nmax_target_length: 256\n"
+        "dpo_beta: 0.1\nper_gpu_train_batch_size: 2\nevaluation_strategy: 'no'\n"
+    )
+    assert found.job["training"] == {
+        "trained_layers": 3,
+        "max_length": 768,
+        "packing": True,
+        "attn_implementation": "flash_attention_2",
+        "per_device_train_batch_size": 2,
+        "precision": "fp16",
+        "eval_strategy": "no",
+    }
+    assert not found.with_fate(Fate.NOT_UNDERSTOOD)
+
+
 def test_a_quantised_base():
     found = load(
         "model_name_or_path: a/b\nstage: dpo\npref_loss: simpo\nfinetuning_type: lora\n"

@@ -20,7 +20,7 @@ from tuneplan.formats.llamafactory_megatron import carry_megatron, is_megatron
 from tuneplan.formats.llamafactory_method import carry_method
 from tuneplan.formats.remote_code import say_remote_code
 from tuneplan.formats.shell_hardware import carry_launch
-from tuneplan.formats.trainer_arguments import carry_trainer_arguments
+from tuneplan.formats.trainer_arguments import carry_count, carry_trainer_arguments
 from tuneplan.formats.trainer_keys import KNOWN as TRAINER_KNOWN
 from tuneplan.language import message
 from tuneplan.spec.stated import StatedJob
@@ -157,15 +157,12 @@ def _objective(keys: Keys) -> None:
 
 
 def _data(keys: Keys, document: ForeignDocument, companion: Companion) -> None:
-    length = keys.whole("cutoff_len")
-    if length is not None and length < 1:
-        keys.wrong("cutoff_len", message("at_least_one", "{key} is at least 1", key="cutoff_len"))
-    elif length is not None:
-        keys.carry("cutoff_len", ("training.max_length", length))
-    packing, neat = keys.flag("packing"), keys.flag("neat_packing")
-    for name, on in (("packing", packing), ("neat_packing", neat)):
+    if carry_count(keys, "cutoff_len", "training.max_length") is None:
+        _old_lengths(keys)
+    switches = {name: keys.flag(name) for name in ("packing", "sft_packing", "neat_packing")}
+    for name, on in switches.items():
         if on is not None and not (name == "neat_packing" and not on):
-            keys.carry(name, ("training.packing", bool(packing or neat)))
+            keys.carry(name, ("training.packing", any(switches.values())))
     keys.irrelevant(("neat_packing",), message("not_packed_neatly", "packing alone says it"))
     _held_out(keys)
     files = _files(keys, document, companion)
@@ -176,6 +173,15 @@ def _data(keys: Keys, document: ForeignDocument, companion: Companion) -> None:
     keys.irrelevant(("dataset_dir", "media_dir"), folder)
     cut = message("samples_cut", "it cuts each data set to so many rows: state data.num_samples")
     keys.not_carried(("max_samples",), cut)
+
+
+def _old_lengths(keys: Keys) -> None:
+    """Lengths of question and answer, which releases before 0.2 had instead of one of both."""
+    names = ("max_source_length", "max_target_length")
+    lengths = [keys.whole(name) for name in names]
+    if None not in lengths:
+        for name in names:
+            keys.carry(name, ("training.max_length", sum(one or 0 for one in lengths)))
 
 
 def _held_out(keys: Keys) -> None:
@@ -206,7 +212,13 @@ def _files(keys: Keys, document: ForeignDocument, companion: Companion) -> tuple
 
 
 def _switches(keys: Keys) -> None:
-    attention = keys.word("flash_attn", tuple(_ATTENTION))
+    written = keys.value("flash_attn")
+    attention = None
+    if isinstance(written, bool):  # a flag until 0.6
+        kernel = "flash_attention_2" if written else "auto"
+        keys.carry("flash_attn", ("training.attn_implementation", kernel))
+    else:
+        attention = keys.word("flash_attn", tuple(_ATTENTION))
     if attention is not None:
         keys.carry("flash_attn", ("training.attn_implementation", _ATTENTION[attention]))
     _checkpointing(keys)

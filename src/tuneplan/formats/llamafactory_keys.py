@@ -37,7 +37,7 @@ IRRELEVANT: Final = Reasons(
             *("train_on_prompt", "mask_history", "mix_strategy", "interleave_probs", "ppo_*"),
             *("disable_shuffling", "early_stopping_steps", "moe_aux_loss_coef", "asft_alpha"),
             *("eaft_alpha", "ref_model_adapters", "reward_model_adapters", "reward_model_type"),
-            *("orpo_beta", "ignore_pad_token_for_loss"),
+            *("orpo_beta", "ignore_pad_token_for_loss", "neft_alpha", "noise_alpha"),
         ),
     ),
     (
@@ -63,7 +63,7 @@ IRRELEVANT: Final = Reasons(
             *("om_hub_token", "print_param_status", "train_from_scratch", "device_map"),
             *("offload_folder", "export_*", "infer_dtype", "infer_backend", "use_kv_cache"),
             *("vllm_*", "sglang_*", "quantization_device_map", "rope_scaling", "use_cache"),
-            *("model_max_length",),
+            *("model_max_length", "checkpoint_dir", "resume_lora_training"),
         ),
     ),
     (
@@ -118,7 +118,7 @@ NOT_CARRIED: Final = Reasons(
     ),
     (
         message("lf_casts", "an extra cast of norms or logits has no job key"),
-        ("upcast_layernorm", "upcast_lmhead_output"),
+        ("upcast_layernorm", "upcast_lmhead_output", "lora_bf16_mode", "layernorm_dtype"),
     ),
     (
         message("lf_losses", "a loss over whole logits; the framework's usual one is counted"),

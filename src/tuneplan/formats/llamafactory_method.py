@@ -16,7 +16,10 @@ from tuneplan.language import message
 _TYPES: Final = ("lora", "full", "freeze", "oft")
 _METHODS: Final = ("bnb", "gptq", "awq", "aqlm", "quanto", "eetq", "hqq", "mxfp4", "fp8")
 _STORED: Final = re.compile(r"(?:^|[-_/])(gptq|awq|aqlm|hqq|eetq)(?:[-_]|$)", re.IGNORECASE)
-_FREEZE: Final = ("freeze_trainable_layers", "freeze_trainable_modules", "freeze_extra_modules")
+_FREEZE: Final = (
+    *("freeze_trainable_layers", "freeze_trainable_modules", "freeze_extra_modules"),
+    *("num_layer_trainable", "name_module_trainable"),  # until 0.7
+)
 _LORA: Final = (
     *("lora_rank", "lora_alpha", "lora_dropout", "lora_target", "additional_target"),
     *("use_rslora", "use_dora", "pissa_init", "pissa_iter", "pissa_convert", "create_new_adapter"),
@@ -102,13 +105,14 @@ def _stored(keys: Keys, kind: str, stored: str) -> str:
 
 
 def _freeze(keys: Keys) -> None:
-    layers = keys.whole("freeze_trainable_layers")
-    if layers is not None and layers > 0:
-        keys.carry("freeze_trainable_layers", ("training.trained_layers", layers))
-    elif layers is not None:
-        text = message("first_layers", "training the first layers has no formula yet")
-        keys.refuse("freeze_trainable_layers", text)
-    for name in ("freeze_trainable_modules", "freeze_extra_modules"):
+    for name in ("freeze_trainable_layers", "num_layer_trainable"):
+        layers = keys.whole(name)
+        if layers is not None and layers > 0:
+            keys.carry(name, ("training.trained_layers", layers))
+        elif layers is not None:
+            text = message("first_layers", "training the first layers has no formula yet")
+            keys.refuse(name, text)
+    for name in ("freeze_trainable_modules", "freeze_extra_modules", "name_module_trainable"):
         modules = keys.names(name) or ()
         if modules and modules != ("all",):
             text = message(
@@ -116,7 +120,8 @@ def _freeze(keys: Keys) -> None:
             )
             keys.notice(name, text)
             keys.not_carried((name,), text)
-    keys.irrelevant(("freeze_trainable_modules",), message("whole_layers", "whole layers"))
+    whole = message("whole_layers", "whole layers")
+    keys.irrelevant(("freeze_trainable_modules", "name_module_trainable"), whole)
 
 
 def _adapter(keys: Keys) -> None:
