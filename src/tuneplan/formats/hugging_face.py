@@ -300,15 +300,29 @@ def with_negations(document: ForeignDocument, known: Container[str]) -> ForeignD
 # --- data and lengths -----------------------------------------------------------------------------
 
 
+def _named_files(value: Any) -> list[str]:
+    """Names of files: one, a list of them, or TRL's entries with ``data_files``."""
+    if isinstance(value, str):
+        return [value]
+    found: list[str] = []
+    for entry in value if isinstance(value, list) else ():
+        files = entry.get("data_files") if isinstance(entry, Mapping) else entry
+        listed = files if isinstance(files, list) else [files]
+        names = [one for one in listed if isinstance(one, str)]
+        if len(names) != len(listed):
+            return []
+        found.extend(names)
+    return found
+
+
 def carry_data(keys: Keys, document: ForeignDocument) -> None:
     """Files of samples that are here; other data sets are told."""
     for name in DATA:
-        value = keys.value(name)
-        written = [value] if isinstance(value, str) else value
         training = not name.startswith(("eval", "val", "test"))
-        if isinstance(written, list) and training and keys.carrier.said("data.path") is None:
-            files = local_files([one for one in written if isinstance(one, str)], document)
-            if files and len(files) == len(written):
+        written = _named_files(keys.value(name))
+        if written and training and keys.carrier.said("data.path") is None:
+            files = local_files(written, document)
+            if len(files) == len(written):
                 keys.carry(name, ("data.path", list(files) if len(files) > 1 else files[0]))
         keys.not_carried((name,), NO_DATA_HERE)
     parts = message("data_parts", "which part of the data set, and which of its columns")

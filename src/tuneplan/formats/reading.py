@@ -11,6 +11,7 @@ from typing import Any, Final
 from tuneplan.contract.documents import Document, decoded_file, parse_document
 from tuneplan.errors import UnreadableFile
 from tuneplan.formats.foreign import Companion, ForeignDocument
+from tuneplan.formats.launch_documents import launched
 from tuneplan.formats.shell_lines import parse_shell, shell_like
 from tuneplan.language import message
 from tuneplan.spec.answer import Notice
@@ -67,7 +68,7 @@ def parse_foreign(text: str, *, name: str) -> ForeignDocument:
     if form == "json":
         text = _without_comments(text)
     document = parse_document(text, name=name, form=form, foreign_tags=True)
-    return _foreign(document, form, name)
+    return launched(_foreign(document, form, name))
 
 
 def _sniffed(text: str) -> str:

@@ -28,7 +28,7 @@ from tuneplan.language import message
 
 _PER_NODE: Final = "hardware.accelerators_per_node"
 _NODES: Final = "hardware.num_nodes"
-_GRES: Final = re.compile(r"gpu(?::([A-Za-z][\w.-]*))?(?::(\d+))?(?:\(.*\))?")
+_GRES: Final = re.compile(r"gpu(?::([A-Za-z][\w.+-]*(?::\d+GB)?))?(?::(\d+))?(?:\(.*\))?")
 _NO_KEYS: Final = Reasons()
 _MEETING: Final = Reasons(
     (
@@ -227,5 +227,12 @@ def _scheduler(keys: Keys) -> None:
             if match[2] and keys.carrier.said(_PER_NODE) is None and name != "gpus":
                 says.append((_PER_NODE, int(match[2][:5])))
             keys.carry(name, *says)
+            if match[1]:
+                text = message(
+                    "card_asked_for",
+                    "it asks for {card}: --gpu states the card that the estimate is for",
+                    card=match[1],
+                )
+                keys.notice(name, text)
         elif name == "gpus_per_node" and keys.carrier.said(_PER_NODE) is None:
             _count(keys, name, _PER_NODE)
