@@ -294,3 +294,8 @@ def test_a_line_that_starts_axolotl_takes_the_file_and_its_overrides() -> None:
     assert said(found, "training.max_length") == 3072
     assert said(found, "hardware.accelerators_per_node") == 4
     assert "training.per_device_train_batch_size" not in found.places  # no line of the file
+
+
+def test_adapters_on_stacked_experts_are_carried() -> None:
+    found = axolotl("adapter: lora", "lora_target_parameters: [mlp.experts.gate_up_proj]")
+    assert said(found, "adapter.target_parameters") == ["mlp.experts.gate_up_proj"]

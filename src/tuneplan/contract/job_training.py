@@ -35,6 +35,11 @@ class AdapterSection(Section):
     target_modules: Annotated[str | tuple[str, ...] | None, Targets()] = Field(
         None, description="Linear layers that get an adapter: `all-linear` or a list of leaf names."
     )
+    target_parameters: Annotated[tuple[str, ...] | None, Texts(what="parameter name")] = Field(
+        None,
+        description="Stacked parameters of routed experts that get an adapter, by leaf name "
+        "(PEFT's `target_parameters`).",
+    )
     modules_to_save: Annotated[tuple[str, ...] | None, Texts(what="module name")] = Field(
         None, description="Modules trained as a full copy beside the frozen original."
     )

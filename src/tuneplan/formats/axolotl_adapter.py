@@ -157,10 +157,9 @@ def _targets(carrier: Carrier) -> None:
         carrier.carry("lora_target_linear", ("adapter.target_modules", "all-linear"))
     off = message("named_targets", "the linears are named one by one")
     carrier.irrelevant(("lora_target_linear",), off)
-    carrier.not_carried(
-        ("lora_target_parameters",),
-        message("targets_parameters", "adapters on stacked parameters of experts have no job key"),
-    )
+    parameters = typed.names(carrier, "lora_target_parameters")
+    if parameters:
+        carrier.carry("lora_target_parameters", ("adapter.target_parameters", list(parameters)))
 
 
 def _kernels(carrier: Carrier) -> None:

@@ -249,6 +249,10 @@ def _adapter(keys: Keys) -> None:
             value = read(name)
             if value is not None:
                 section.carry(name, (f"adapter.{name}", value))
+        for name in ("lora_target_parameters", "target_parameters"):
+            parameters = section.names(name)
+            if parameters:
+                section.carry(name, ("adapter.target_parameters", list(parameters)))
         for name in ("lora_modules_to_save", "modules_to_save"):
             modules = section.names(name)
             if modules:
@@ -271,8 +275,8 @@ def _close_adapter(keys: Keys) -> None:
     rest = message("adapter_rest", "no adapter is trained, or how it begins")
     keys.irrelevant(names, rest)
     keys.under("peft_config").irrelevant(names, rest)
-    stacked = message("targets_parameters", "adapters on stacked experts have no job key")
-    keys.not_carried(("lora_target_parameters", "target_parameters"), stacked)
+    stacked = message("targets_parameters", "no adapter is trained on stacked experts")
+    keys.irrelevant(("lora_target_parameters", "target_parameters"), stacked)
     parts = message("adapter_parts", "this part of the adapter has no job key")
     section = keys.value("peft_config")
     if isinstance(section, Mapping):

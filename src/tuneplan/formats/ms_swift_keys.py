@@ -97,7 +97,7 @@ NOT_CARRIED: Final = Reasons(
     (
         message("key_adapter_parts", "all adapters of a job have one rank, in every layer"),
         (
-            *("target_parameters", "lora_layers_to_transform", "lora_layers_pattern"),
+            *("lora_layers_to_transform", "lora_layers_pattern"),
             *("lora_rank_pattern", "lora_alpha_pattern", "lora_loftq_config"),
             *("additional_trainable_parameters", "trainable_parameters"),
             *("trainable_parameters_regex", "freeze_parameters", "freeze_parameters_regex"),

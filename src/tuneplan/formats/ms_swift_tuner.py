@@ -148,6 +148,9 @@ def _adapter(keys: Keys) -> None:
 
 
 def _targets(keys: Keys) -> None:
+    parameters = keys.names("target_parameters")
+    if parameters:
+        keys.carry("target_parameters", ("adapter.target_parameters", list(parameters)))
     pattern = keys.first("target_regex", "lora_target_regex")
     name = keys.first("target_modules", "lora_target_modules")
     if pattern is not None:

@@ -148,6 +148,37 @@ def resolve_saved(
     return leaves
 
 
+def resolve_parameters(
+    parameters: tuple[str, ...] | None,
+    architecture: ModelArchitecture,
+    ledger: Ledger,
+    *,
+    experts_are_linear: bool,
+) -> tuple[tuple[str, int], ...] | None:
+    """Stacked parameters that are adapted as they are, each with its own rank; None = not stated.
+
+    Source: peft tuners/lora/layer.py ``ParamWrapper``: r for each expert.
+
+    Raises:
+        NotSupported: Where experts are linears of their own (transformers before 5).
+    """
+    if parameters is None:
+        return None
+    leaves = _unique(name.rsplit(".", 1)[-1] for name in parameters)
+    if experts_are_linear and leaves:
+        raise _no_formula(list(leaves))
+    known = _expert_leaves(architecture)
+    for leaf in leaves:
+        if leaf not in known:
+            ledger.mistake(
+                message("unknown_parameter", "no routed experts hold {name!r}", name=leaf),
+                "adapter.target_parameters",
+                leaf,
+                near=tuple(sorted(known))[:3],
+            )
+    return tuple((leaf, 1) for leaf in leaves if leaf in known)
+
+
 def attention_inputs(architecture: ModelArchitecture) -> tuple[str, ...]:
     """Leaf names of the query, key and value projections (separate or fused)."""
     names: list[str] = []

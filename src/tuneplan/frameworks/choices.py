@@ -5,7 +5,12 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from tuneplan.frameworks.adapters import resolve_saved, resolve_targets, say_no_dropout
+from tuneplan.frameworks.adapters import (
+    resolve_parameters,
+    resolve_saved,
+    resolve_targets,
+    say_no_dropout,
+)
 from tuneplan.frameworks.context import Context, Head
 from tuneplan.frameworks.ledger import Default, Ledger, by_rule
 from tuneplan.frameworks.optimizers import canonical_optimizer
@@ -241,14 +246,18 @@ def _adapter(
         by_framework=stated.target_modules is None,
         as_it_ran=bool(context.stated.facts),
     )
+    stacked = resolve_parameters(
+        stated.target_parameters, context.architecture, ledger, experts_are_linear=experts
+    )
     if not experts:
-        say_no_dropout(context.architecture, names, dropout, ledger)
+        parameters = tuple(name for name, _ in stacked or ())
+        say_no_dropout(context.architecture, (*names, *parameters), dropout, ledger)
     return AdapterSettings(
         r=r,
         lora_alpha=ledger.take("adapter.lora_alpha", stated.lora_alpha, alpha_default),
         lora_dropout=dropout,
         target_modules=names,
-        expert_targets=() if experts else None,
+        expert_targets=stacked if stacked is not None else () if experts else None,
         modules_to_save=resolve_saved(saved, context.architecture, ledger),
         use_rslora=bool(stated.use_rslora),
         use_dora=head.method is Method.DORA,

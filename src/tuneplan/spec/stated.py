@@ -26,6 +26,7 @@ class StatedAdapter:
     r: int | None = None
     lora_alpha: float | None = None
     target_modules: str | tuple[str, ...] | None = None  # "all-linear" or leaf names
+    target_parameters: tuple[str, ...] | None = None
     modules_to_save: tuple[str, ...] | None = None
     lora_dropout: float | None = None
     use_rslora: bool | None = None
