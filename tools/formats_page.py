@@ -50,6 +50,8 @@ What follows was made on {day} by
 from {files} configurations that the frameworks ship as examples, one folder a framework.
 They are not part of this repository.
 An estimate was asked for on the chip above, with as many cards as the file says.
+No data was given, so rows are taken as full: up to the length that the file states, or, where
+nothing cuts them (torchtune's files), up to the model's own limit.
 """
 UNKNOWN_MODEL = "unknown model"
 OUTCOMES = ("fits", "tight", "does_not_fit", "with a given model", UNKNOWN_MODEL, "refused")
