@@ -84,6 +84,7 @@ class Row:
     lengths_known: bool = True
     missing: str = ""
     lost: tuple[str, ...] = ()
+    cards: int | None = None
 
 
 def named_by(notes: str, source_path: str) -> str | None:
@@ -126,6 +127,14 @@ def job_of(read: Configuration, run: MeasuredRun, row: StatedJob | None) -> Stat
     return job
 
 
+def cards_of_file(read: Configuration) -> int | None:
+    """How many cards the file itself says; None where it leaves that to the launcher."""
+    hardware = read.job.hardware
+    if len(hardware.accelerators_per_node) != 1:
+        return None
+    return hardware.accelerators_per_node[0] * (hardware.num_nodes or 1)
+
+
 def checked(row: Row, predict: Predictor, *, memory: bool, throughput: bool) -> None:
     """Predict the run twice: from its file, and from its columns."""
     stated = to_job(row.run)
@@ -136,6 +145,7 @@ def checked(row: Row, predict: Predictor, *, memory: bool, throughput: bool) -> 
             read.imported.with_fate(Fate.NOT_CARRIED, Fate.NOT_UNDERSTOOD) if read.imported else ()
         )
         row.lost = tuple(key.path for key in lost if not str(key.path).startswith(_OF_DATA))
+        row.cards = cards_of_file(read)
         row.checked = predict(job_of(read, row.run, from_columns))
     except InputError as error:
         mistake = error.mistakes[0]
@@ -281,6 +291,8 @@ def _reasons(row: Row) -> str:
             "GiB, more than was measured: something of it is not carried over, or something else "
             "ran"
         )
+    if row.cards is not None and row.cards != row.run.accelerators:
+        reasons.append(f"the file says {row.cards} card(s), the row {row.run.accelerators}")
     if row.lost:
         reasons.append("not carried over: " + ", ".join(f"`{name}`" for name in row.lost))
     if row.missing:
