@@ -41,7 +41,10 @@ disagreed, the frameworks' code was read until the reason was found (decisions
 [0004](internals/decisions/0004-memory-by-source.md), with the errors before and after), and a few
 constants were read off published runs: the exposed share of FSDP's collectives and their latency
 between nodes, the rate of the 2022 Triton attention kernel (llm-foundry, source `lf`), the ratio
-of reserved to allocated memory (runs on a T4). Expect more on jobs unlike these.
+of reserved to allocated memory (runs on a T4), the exposed shares of NeMo's exchanges and the rate
+of attention products of odd head sizes (source `bsc`). Expect more on jobs unlike these.
+Runs of split models are explained in decision
+[0007](internals/decisions/0007-split-models.md), the worst ones (`bsg`, `bsc`) too.
 
 Of {total:,} runs {predicted:,} were predicted; the others are skipped, with their reasons below.
 Errors count runs that state all that decides the figure.

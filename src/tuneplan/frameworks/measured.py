@@ -94,6 +94,7 @@ def read_facts(facts: Mapping[str, str]) -> MeasuredFacts:
 
 
 def _strategy(layout: str) -> Strategy | None:
+    layout = re.sub(r"\bfsdp\s*=\s*[01]\b", "", layout)  # a degree of FSDP: over nothing
     zero = re.search(r"zero[= -]?([123])", layout)
     if zero is not None:
         return (Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3)[int(zero[1]) - 1]
