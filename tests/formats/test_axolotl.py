@@ -236,6 +236,7 @@ def test_all_mistakes_come_at_once_with_lines_and_near_matches() -> None:
             "rl: dpoo",
             "bf16: perhaps",
             "micro_batch_size: two",
+            "optimizer: adamw_bnb_8bitt",
             "attn_implementation: flash_atention_2",
         )
     found = {mistake.path: (mistake.line, mistake.near) for mistake in raised.value.mistakes}
@@ -244,7 +245,8 @@ def test_all_mistakes_come_at_once_with_lines_and_near_matches() -> None:
         "adapter": (3, ("qlora", "lora", "mora")),
         "micro_batch_size": (6, ()),
         "bf16": (5, ()),
-        "attn_implementation": (7, ("flash_attention_2", "flash_attention_3", "flex_attention")),
+        "optimizer": (7, ("adamw_bnb_8bit", "adamw_8bit", "ao_adamw_8bit")),
+        "attn_implementation": (8, ("flash_attention_2", "flash_attention_3", "flex_attention")),
     }
 
 
@@ -299,3 +301,9 @@ def test_a_line_that_starts_axolotl_takes_the_file_and_its_overrides() -> None:
 def test_adapters_on_stacked_experts_are_carried() -> None:
     found = axolotl("adapter: lora", "lora_target_parameters: [mlp.experts.gate_up_proj]")
     assert said(found, "adapter.target_parameters") == ["mlp.experts.gate_up_proj"]
+
+
+def test_a_misspelt_adapter_is_one_mistake() -> None:
+    with pytest.raises(InvalidRequest) as raised:
+        axolotl("adapter: qlorra", "load_in_4bit: true", "lora_r: 8")
+    assert [mistake.path for mistake in raised.value.mistakes] == ["adapter"]

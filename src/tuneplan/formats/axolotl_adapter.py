@@ -62,6 +62,8 @@ def _adapter(carrier: Carrier) -> str | None:
     if adapter in ("llama-adapter", "mora"):
         text = message("adapter_without_formula", "{name} has no formula yet", name=adapter)
         carrier.refuse("adapter", text)
+    if adapter is None:
+        return "lora"  # what was meant is noted as wrong; nothing else is wrong for want of it
     return None if adapter == "full" else adapter
 
 

@@ -11,6 +11,7 @@ from typing import Final
 from tuneplan.formats import typed_values as typed
 from tuneplan.formats.axolotl_plugins import carry_losses
 from tuneplan.formats.carrying import Carrier
+from tuneplan.formats.trainer_keys import OPTIMIZERS
 from tuneplan.language import message
 
 # Source: axolotl utils/schemas/enums.py LEGACY_ATTN_FLAG_TO_IMPL and SHORT_FORM_ALIAS_TO_CANONICAL.
@@ -27,6 +28,12 @@ _ATTENTION: Final = (
     *("xformers", "sage", "fp8"),
 )
 _HUB_KERNELS: Final = {"attn3": "flash_attention_3", "attn2": "flash_attention_2"}
+# Source: axolotl utils/schemas/enums.py CustomSupportedOptimizers, beside those of transformers.
+_OPTIMIZERS: Final = (
+    *("optimi_adamw", "ao_adamw_4bit", "ao_adamw_8bit", "ao_adamw_fp8", "adopt_adamw", "muon"),
+    *("came_pytorch", "dion", "sinkgd", "flash_adamw", "flash_adam", "flash_sgd", "flash_sgdw"),
+    *("flash_lion", "q_galore_adamw8bit", "dist_muon", "lion_pytorch"),
+)
 _WITHOUT_FORMULA: Final = ("xformers", "sage", "fp8")
 _TYPES: Final = ("bf16", "bfloat16", "fp16", "float16", "fp8")
 
@@ -39,7 +46,7 @@ def carry_training(carrier: Carrier) -> None:
         ("eval_batch_size", "training.per_device_eval_batch_size", typed.whole),
         ("num_epochs", "training.num_train_epochs", typed.number),
         ("max_steps", "training.max_steps", typed.whole),
-        ("optimizer", "training.optim", typed.text),
+        ("optimizer", "training.optim", _optimizer),
         ("max_grad_norm", "training.max_grad_norm", typed.number),
         ("save_total_limit", "training.save_total_limit", typed.whole),
     ):
@@ -55,6 +62,10 @@ def carry_training(carrier: Carrier) -> None:
     carry_losses(carrier)
     _evaluation(carrier)
     _saving(carrier)
+
+
+def _optimizer(carrier: Carrier, path: str) -> str | None:
+    return typed.word(carrier, path, (*OPTIMIZERS, *_OPTIMIZERS))
 
 
 def _accumulation(carrier: Carrier) -> None:
