@@ -169,3 +169,15 @@ def test_mistakes_of_the_job_are_told_at_their_lines(
     assert run(["oom", str(path), "--log", str(log), "--json"]) == 2
     (error,) = json.loads(capsys.readouterr().out)["errors"]
     assert (error["path"], error["line"]) == ("hardware.accelerator", 5)
+
+
+def test_a_job_without_a_formula_is_told_of_by_its_log(
+    tmp_path: Path, log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(JOB + "objective: grpo\n", encoding="utf-8")
+    answer = answer_of(capsys, str(path), "--log", str(log))
+    assert answer["job"] is None
+    assert answer["cause"] == "shortage"
+    assert answer["warnings"][0]["code"] == "job_without_formula"
+    assert run(["oom", str(path)]) == 2

@@ -379,3 +379,23 @@ def test_less_offload_helps_main_memory_only_where_the_card_has_room() -> None:
         hindered = fix.cannot_help_because is not None
         assert hindered is (need > (1 - HEADROOM) * capacity)
     assert fix_named(wide, "nvme_offload").time_fraction is None
+
+
+def test_logits_of_a_shorter_batch_are_a_guess_that_says_so() -> None:
+    # 4006 tokens x 128256 x 2 B = 979.98 MiB, in steps of 2 MiB 980.
+    text = samples.traceback_of(
+        "first_forward", "CUDA out of memory. Tried to allocate 980.00 MiB."
+    )
+    job = {**LORA_8B, "data": {"num_samples": 1000, "mean_tokens": 500},
+           "training": {"max_length": 2048, "per_device_train_batch_size": 4,
+                        "loss": "full"}}  # fmt: skip
+    (guess,) = diagnosed(job, text).matches
+    assert guess.tensor.kind == "perhaps_logits"
+    assert guess.tensor.formula in ("4006 x 128256 x 2 B", "2003 x 128256 x 4 B")
+    assert str(guess.tensor.name).startswith("perhaps")
+    packed = {**job, "training": {**job["training"], "padding": "max_length"}}
+    assert diagnosed(packed, text).matches == ()
+    chunked = {**job, "training": {**job["training"], "loss": "chunked"}}
+    assert diagnosed(chunked, text).matches == ()
+    step = samples.traceback_of("optimizer_step", "CUDA out of memory. Tried to allocate 980 MiB.")
+    assert diagnosed(job, step).matches == ()

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from tuneplan.diagnosis.oom_stage import Stage
+from tuneplan.diagnosis.oom_stage import IN_A_STEP, Stage
 from tuneplan.diagnosis.oom_tensors import KnownTensor
 from tuneplan.diagnosis.oom_text import Failure, Source
+from tuneplan.language import message
 from tuneplan.units import MIB
 
 # PyTorch ``c10/cuda/CUDACachingAllocator.h``: requests up to 1 MiB share blocks of 2 MiB, those
@@ -20,6 +21,7 @@ _LARGE_BLOCK: Final = 20 * MIB
 _STEP: Final = 2 * MIB
 _NEAR: Final = 0.01  # how far a size may be off that is shown where none fits exactly
 _SHOWN: Final = 5
+_LEAST_LOGITS: Final = 64 * MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,3 +103,33 @@ def matches(
         ranked = [match for match in ranked if match.fits_stage]
     by_name = {str(one.tensor.name): one for one in reversed(ranked)}
     return tuple(list(by_name.values())[::-1][:_SHOWN])
+
+
+def perhaps_logits(
+    failure: Failure, *, vocabulary: int, width: int, rows: int, limit_length: int, stage: Stage
+) -> Match | None:
+    """How many tokens the batch had, if the request was for its logits.
+
+    Where batches have the length of their longest sample, logits have a size of their own in each;
+    any size is that of some number of tokens, so this proves nothing and says "perhaps".
+    """
+    requested = failure.requested
+    in_a_pass = stage in (*IN_A_STEP[:2], Stage.LATER, Stage.EVALUATION, Stage.UNKNOWN)
+    if requested is None or requested.size_bytes < _LEAST_LOGITS or not in_a_pass:
+        return None
+    tokens = requested.size_bytes // (vocabulary * width)
+    if not rows <= tokens <= rows * limit_length:
+        return None
+    tensor = KnownTensor(
+        kind="perhaps_logits",
+        name=message(
+            "tensor_perhaps_logits",
+            "perhaps logits ({width} B a value) of a batch of {tokens} tokens",
+            width=width,
+            tokens=tokens,
+        ),
+        formula=f"{tokens} x {vocabulary} x {width} B",
+        size_bytes=float(tokens * vocabulary * width),
+    )
+    off = abs(block_bytes(tensor.size_bytes) - requested.size_bytes) / requested.size_bytes
+    return Match(tensor=tensor, size_bytes=tensor.size_bytes, error_fraction=off, fits_stage=True)

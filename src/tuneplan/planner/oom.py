@@ -6,10 +6,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tuneplan.diagnosis.oom_cause import Cause, FoundCause, cause_of
-from tuneplan.diagnosis.oom_matches import Match, is_a_pool_block, matches
+from tuneplan.diagnosis.oom_matches import (
+    Match,
+    is_a_pool_block,
+    matches,
+    perhaps_logits,
+)
 from tuneplan.diagnosis.oom_stage import FoundStage, Stage, stage_of_log
 from tuneplan.diagnosis.oom_tensors import Batch, tensors_of
 from tuneplan.diagnosis.oom_text import Failure, Log, Source
+from tuneplan.errors import NotSupported
 from tuneplan.estimation.persistent import persistent
 from tuneplan.formats.foreign import Fate
 from tuneplan.language import message
@@ -25,6 +31,7 @@ from tuneplan.planner.oom_without_job import general_fixes
 from tuneplan.planner.resolving import told_by_line
 from tuneplan.planner.sources import Sources
 from tuneplan.spec.answer import Assumption, Estimate, Notice
+from tuneplan.spec.recipe import LossPath
 from tuneplan.spec.stated import StatedJob
 from tuneplan.units import format_gib
 
@@ -94,12 +101,30 @@ def diagnose(
 ) -> Diagnosis:
     """``diagnose_job`` of a configuration, with what of it could not be carried over.
 
+    A job that is right but has no formula is told of by its log alone.
+
     Raises:
         InputError: As ``diagnose_job``, at the keys and lines of the user's own files.
     """
     with in_own_words(configuration):
-        found = diagnose_job(configuration.job, sources, log=log)
+        try:
+            found = diagnose_job(configuration.job, sources, log=log)
+        except NotSupported as error:
+            if log is None or log.failure is None:
+                raise
+            found = _without_formula(log, error)
     return replace(found, notices=(*_left_out(configuration), *found.notices))
+
+
+def _without_formula(log: Log, error: NotSupported) -> Diagnosis:
+    """The log alone, where a job is right but nothing here can estimate it."""
+    text = message(
+        "job_without_formula",
+        "the job has no estimate, so the log alone is told of: {reason}",
+        reason=error.message,
+    )
+    found = diagnose_log(log)
+    return replace(found, notices=(Notice(message=text), *found.notices))
 
 
 def _left_out(configuration: Configuration) -> Iterator[Notice]:
@@ -183,7 +208,20 @@ def _matches(now: JobEstimate, failure: Failure | None, stage: FoundStage) -> tu
     )
     held = persistent(resolved.model, recipe)
     tensors = tensors_of(resolved.model, recipe, resolved.parallelism, held, batch)
-    return matches(failure, tensors, stage.stage, stage.within)
+    found = matches(failure, tensors, stage.stage, stage.within)
+    whole = recipe.loss.path in (LossPath.FULL, LossPath.FUSED_CROSS_ENTROPY)
+    makes_logits = whole or stage.stage is Stage.EVALUATION
+    if any(match.exact for match in found) or not (resolved.batch.varies and makes_logits):
+        return found
+    guess = perhaps_logits(
+        failure,
+        vocabulary=resolved.model.head_weight.out_features,
+        width=4 if recipe.loss.upcast_logits else recipe.compute_dtype.num_bytes,
+        rows=batch.sequences,
+        limit_length=batch.limit_length,
+        stage=stage.within or stage.stage,
+    )
+    return (*found, guess) if guess is not None and not is_a_pool_block(failure) else found
 
 
 def _cures(at: Situation) -> tuple[tuple[Fix, ...], Combination | None, bool | None]:
