@@ -15,6 +15,7 @@ _SHORTEST_MEAN_TOKENS: Final = 4.0  # no text has so few tokens a sample: it is 
 _MOST_EPOCHS: Final = 10
 _ROOMY: Final = 2.0  # a context so many times the 99th percentile is far longer than the data
 _WORTH_PACKING: Final = 0.10  # of the duration
+_WORTH_TELLING: Final = 0.01
 _WORTH_A_WARNING: Final = 0.03  # of the duration, or of the memory
 
 
@@ -117,14 +118,13 @@ def context_beyond_data(case: Case) -> Iterator[Finding]:
         message=message(
             "lint_context_beyond_data",
             "max_length {length:,}, but 99% of the samples have at most about {longest:,.0f} "
-            "tokens: with {enough:,} the peak is {then} instead of {now}, and {hours:.0%} of the "
-            "time is saved",
+            "tokens: with {enough:,} the peak is {then} instead of {now}{time}",
             length=length,
             longest=longest,
             enough=enough,
             now=format_gib(now.peak_bytes),
             then=format_gib(then.peak_bytes),
-            hours=max(hours, 0.0),
+            time=_saved(hours),
         ),
         evidence={
             "max_length": length,
@@ -136,6 +136,12 @@ def context_beyond_data(case: Case) -> Iterator[Finding]:
         },
         fix=message("lint_write_max_length", "set max_length to {enough}", enough=enough),
     )
+
+
+def _saved(hours: float) -> Message | str:
+    if hours < _WORTH_TELLING:
+        return ""
+    return message("lint_time_saved", ", and {hours:.0%} of the time is saved", hours=hours)
 
 
 def no_packing(case: Case) -> Iterator[Finding]:
