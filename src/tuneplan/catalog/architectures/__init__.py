@@ -74,6 +74,7 @@ BUILDERS: Final[Mapping[str, str]] = {
     "mistral": "llama",
     "mixtral": "mixtures",
     "mpt": "alibi",
+    "nemotron": "classic",
     "nemotron_h": "nemotron",
     "olmo2": "llama",
     "olmo3": "llama",

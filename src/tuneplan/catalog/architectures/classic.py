@@ -1,6 +1,7 @@
 """Decoders of the first generation: plain feed-forwards, biases, learned or ALiBi positions.
 
-GPT-2, GPT-BigCode, GPT-NeoX, OPT, BLOOM, Phi, StarCoder 2; names as in transformers 5.24.0.
+GPT-2, GPT-BigCode, GPT-NeoX, OPT, BLOOM, Phi, Nemotron, StarCoder 2; names as in transformers
+5.24.0.
 """
 
 from __future__ import annotations
@@ -253,6 +254,35 @@ def phi(fields: Fields) -> ModelArchitecture:
         tied_by_default=False,
         head_bias=True,
         max_position_embeddings=fields.count("max_position_embeddings", default=2048),
+    )
+
+
+def nemotron(fields: Fields) -> ModelArchitecture:
+    """Nemotron 3 and 4: grouped keys, a squared ReLU, LayerNorm with a bias, no other bias."""
+    heads = read_heads(fields)
+    bias = fields.flag("mlp_bias", default=False)
+    layer = Layer(
+        class_name="NemotronDecoderLayer",
+        mixer=grouped_attention(heads),
+        feed_forward=plain_feed_forward(
+            heads.hidden_size,
+            fields.count("intermediate_size"),
+            names=("mlp.up_proj", "mlp.down_proj"),
+            activation=fields.text("hidden_act", default="relu2"),
+            bias=bias,
+        ),
+        norms=tuple(norm(name, heads.hidden_size, bias=True) for name in _NORMS),
+    )
+    return _decoder(
+        fields,
+        model_type="nemotron",
+        layer=layer,
+        num_layers=fields.count("num_hidden_layers"),
+        prefix="model.layers",
+        token_embedding="model.embed_tokens",  # noqa: S106
+        final_norm="model.norm",
+        tied_by_default=False,
+        max_position_embeddings=fields.count("max_position_embeddings", default=4096),
     )
 
 
