@@ -102,6 +102,15 @@ def test_everything_that_is_not_traced_is_told_at_once_before_a_process_starts(t
     assert "training.torch_compile: torch.compile is not traced yet" in said
 
 
+def test_megatron_and_its_degrees_are_not_traced(tmp_path):
+    said = refused(
+        tmp_path, LLAMA, "--accelerator", "L4", "--count", "2", "--framework", "megatron",
+        "--set", "parallelism.tensor=2",
+    )  # fmt: skip
+    assert "parallelism.tensor: tensor parallelism is not traced yet" in said
+    assert "framework: megatron is not traced yet" in said
+
+
 def test_an_interpreter_that_is_not_there_is_named(tmp_path):
     said = refused(tmp_path, LLAMA, "--python", str(tmp_path / "no" / "python"))
     assert "is no Python to run" in said

@@ -64,11 +64,16 @@ def _layout(request: TraceRequest) -> Iterator[Mistake]:
     layout = request.parallelism
     if layout.strategy not in RANKS:
         yield _refused("parallelism.strategy", str(layout.strategy))
+    for name in ("tensor", "pipeline", "context", "expert"):
+        if getattr(layout, name) > 1 and layout.strategy is not Strategy.DEVICE_MAP:
+            yield _refused(f"parallelism.{name}", f"{name} parallelism")
     if layout.offload is not Offload.NONE:
         yield _refused("parallelism.offload", str(layout.offload))
 
 
 def _recipe(recipe: TrainingRecipe) -> Iterator[Mistake]:
+    if recipe.kernels.model_code == "megatron":
+        yield _refused("framework", recipe.framework)
     if recipe.kernels.compiled:
         yield _refused("training.torch_compile", "torch.compile")
 
