@@ -367,6 +367,13 @@ def _pads(context: Context, settings: Settings) -> bool:
     return settings.per_device_train_batch_size > 1 or settings.run.padding == "max_length"
 
 
+def _casts_gptq_input(context: Context, settings: Settings) -> bool:
+    """Whether PEFT casts the input of an adapter beside a GPTQ linear also under autocast."""
+    if settings.method is not Method.GPTQ_LORA:
+        return False
+    return context.software.fact("peft", "gptq_input").value == "cast"
+
+
 def _adapter(
     context: Context, settings: Settings, stack: Stack, dtypes: WeightDTypes, ledger: Ledger
 ) -> Adapter | None:
@@ -381,8 +388,10 @@ def _adapter(
             "behaviour.adapter_dtype",
             by_rule(dtypes.adapter, reason, "accelerate utils/fsdp_utils.py, deepspeed engine.py"),
         )
-    bits_layer = settings.method.quantized
-    cast = dtypes.adapter is not dtypes.hidden and not (bits_layer and dtypes.autocast)
+    kept = (
+        settings.method.quantized and dtypes.autocast and not _casts_gptq_input(context, settings)
+    )
+    cast = dtypes.adapter is not dtypes.hidden and not kept
     if stack.adapter_cast is not None:
         cast = stack.adapter_cast
     by_peft = stack.kernels.model_code == Kernels().model_code
