@@ -107,6 +107,7 @@ CASES: dict[str, TrainingRecipe] = {
     "int8, checkpointed": recipe(
         "qlora", quantization=INT8, training={**CHECKPOINTED, "use_reentrant": False}
     ),
+    "gptq": recipe("gptq-lora"),
     "reward model": recipe(**preference(Objective.RM)),
     "orpo": recipe("lora", **preference(Objective.ORPO)),
     "simpo": recipe("lora", **preference(Objective.SIMPO)),

@@ -22,7 +22,7 @@ from tuneplan.estimation.pointwise import (
 )
 from tuneplan.estimation.shadow import Tensor
 from tuneplan.spec.architecture import Attention, Weight, WeightKind
-from tuneplan.spec.recipe import AttentionKernel, DType, TrainingRecipe
+from tuneplan.spec.recipe import AttentionKernel, DType, Kernels, TrainingRecipe
 
 _FP32 = DType.FLOAT32
 
@@ -43,7 +43,7 @@ def attention(walk: Walk, x: Tensor, mixer: Attention) -> Tensor:
     del q, k, v
     if by_litgpt and mixer.rotary:
         out = litgpt.heads_joined(walk, out)
-    elif mixer.joins_rotary and not walk.recipe.attention.keeps_scores:
+    elif _joins_queries(walk, mixer):
         flash = _flash_share(walk.recipe, mixer, walk.length)
         out = litgpt.heads_joined(walk, out, flash) if np.any(flash) else out
     if gate is not None:
@@ -51,6 +51,13 @@ def attention(walk: Walk, x: Tensor, mixer: Attention) -> Tensor:
         out = multiply(walk, out, gate, "gated attention output")
         del gate
     return linear(walk, out, _linears(mixer.weights)[-1])
+
+
+def _joins_queries(walk: Walk, mixer: Attention) -> bool:
+    """Whether transformers' own rotary code joins the queries of a fused attention kernel."""
+    recipe = walk.recipe
+    own_code = recipe.kernels.model_code == Kernels().model_code and not recipe.kernels.fused_rope
+    return mixer.joins_rotary and own_code and not recipe.attention.keeps_scores
 
 
 def _hold_key_values(walk: Walk, k: Tensor, v: Tensor, mixer: Attention) -> None:
