@@ -20,6 +20,7 @@ import math
 import re
 import statistics
 import sys
+import textwrap
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -87,7 +88,7 @@ def main() -> None:
         if options.no_trace:
             continue
         if found is None or found["digest"] != run.digest or _wanted_again(found, run, options):
-            found = {"digest": run.digest, **traced(run)}
+            found = _twin(run, known) or {"digest": run.digest, **traced(run)}
             known[run.key] = found
             options.results.write_text(json.dumps(known, indent=1))
         print(f"{number:4d}/{len(runs)} {line(run, found)}", flush=True)
@@ -99,6 +100,13 @@ def main() -> None:
     print(text.split("<!-- tables -->")[1])
     if options.page:
         options.page.write_text(text)
+
+
+def _twin(run: Run, known: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What was found for another run of the same job, by the same code."""
+    code = code_digest()[:12]
+    twins = (one for one in known.values() if one.get("code") == code)
+    return next((dict(one) for one in twins if one["digest"] == run.digest), None)
 
 
 def _wanted_again(found: Mapping[str, Any], run: Run, options: argparse.Namespace) -> bool:
@@ -327,7 +335,8 @@ def errors(run: Run, found: Mapping[str, Any]) -> dict[str, float]:
     result = {}
     for row in run.rows:
         measured, kind = row.measured.peak_memory_bytes, row.measured.memory_kind
-        if measured and kind in (MemoryKind.ALLOCATED, MemoryKind.RESERVED):
+        old = kind is MemoryKind.RESERVED and "reserved_least" not in found
+        if measured and kind in (MemoryKind.ALLOCATED, MemoryKind.RESERVED) and not old:
             result[kind.value] = found[kind.value] / measured - 1
     phases = {**found["second"], "after load": found["after load"]}
     for word, name in PHASES.items():
@@ -387,35 +396,67 @@ HEAD = """<!-- Made by tools/trace_against_runs.py. -->
 
 Nothing is fitted to these runs, but they are **no held-out test**: where a trace and a run
 disagreed, code was read until the reason was found. PyTorch is {torch}; transformers and PEFT are
-those that ran, where the row names them and the table says so. Errors are of the trace, in
-percent of what was measured. `P90` and `worst` are of the absolute error, `bias` is the median
-with its sign; `of` counts all complete runs of the kind: where fewer were traced, they are the
-first of each kind of model, kernels, cards and transformers in the order of the file, or others
-are named below. Phases are those of the second step.
+those that ran, where the row names them and the table says so.
+
+{states}
+
+Errors are of the trace, in percent of what was measured. `P90` and `worst` are of the absolute
+error, `bias` is the median with its sign; `of` counts all complete runs of the kind: where fewer
+were traced, they are the first of each kind of model, kernels, cards and transformers in the order
+of the file, or others are named below. Phases are those of the second step.
+
+## What decides reserved memory
+
+- **Which of equal free blocks is used.** The allocator takes the one at the lowest address. With
+  new segments below the earlier ones, all 18 LoRA runs on the T4 are reserved as measured; with
+  new segments above, those with eager attention are off by -9 to +3 %. No document says where a
+  driver puts them: this is one choice of two, made by these runs.
+- **The order of loading.** Transformers 5 loads by name, and from 5.4 on quantises one weight
+  after the other. In 5.0 to 5.3 four threads put 16-bit weights on the card while one quantises,
+  and nothing bounds them: a run may reserve anything between the two ends, and the range has
+  both.
+- **Lengths of earlier batches**, where they vary: from an empty cache to a history in which each
+  batch is a little too long for what is cached.
+- **PEFT's comparison** (`method_comparison/MetaMathQA/run.py`): buckets of 20 batches run from
+  long to short; the cache is emptied after each step, since November 2025 after each tenth (peft
+  #2894), while the gradients and the last outputs are still there. So the longest batch meets an
+  empty cache, the gradients' blocks of a full run, and the logits of a short batch. What stays
+  open is the length of the very first batch, between whose remains the optimizer's states lie:
+  the range plays 0.6 to 1.0 of the longest. Evaluation (generation of 50 samples) is not traced;
+  by the size of its cache it needs less.
 
 ## What is off, and what would settle it
 
-- **Reserved on the T4** (`fitck`). Exact for LoRA with SDPA; off by -9 to +3 % for LoRA with eager
-  attention and by -6 to +15 % for QLoRA, whose weights are read by several threads: two runs of
-  one job differ too. A memory snapshot of one eager run (`torch.cuda.memory._snapshot`) would
-  show the order of requests that the trace does not have.
+- **QLoRA on the T4 with transformers 5.17** (`fitck`): reserved up to 7 % low in small models,
+  where PEFT 0.20 empties the cache after its casts. With 5.0 three runs are exact. A memory
+  snapshot (`torch.cuda.memory._snapshot`) right after `prepare_model_for_kbit_training` would
+  show which segment stays.
 - **Fused adapters over a quantised base on several cards** (`fms`, accelerated-peft with foak):
-  0.3 to 0.6 % high with Mistral, on two and on four cards by 4 bytes for each weight of the
-  adapters, which every rank holds whole. One card is exact. The types of adapters and of Adam's
-  states, printed after accelerate's `prepare`, would settle it.
-- **PowerLM-3b on two cards**: 27 to 45 MiB high in most runs (up to 0.8 %), one card is exact. A
-  memory snapshot of the run without kernels would show which tensor is not there.
-- **LitGPT** (`litgpt-rt`, `litgpt-ch`, `litgpt-ch0`): its own model, adapters and loss, with
-  `--python-of`: the sources of `litgpt` at the commit that a row names (0.4.13 has the same model
-  and adapters as 00af8b0d); for `litgpt-rt` (October 2023, before there was a package) 0.3.1, the
-  oldest release that was tried. What Fabric does around them is written here. With transformers'
-  model in its place Llama-2 and phi-1.5 were up to 9 % low and TinyLlama up to 9 % high. From 0.5
-  on LitGPT puts bitsandbytes' `StableEmbedding` into a quantised model, whose gradients stay: no
-  run measures it. 0.5.0 is refused for Llama 3: it reads values of its rotary table.
-- **PEFT's comparison** (`peft-old`): the longest batch is not published. 698 tokens
-  (`--lengths peft-old=698`) were fitted to one run, LoRA of rank 32, by an earlier program, so
-  these runs are weak evidence. Of full fine-tuning, one run reserved 5 % less than the trace and
-  a later one 1 % less.
+  44 to 53 MiB high, 4 bytes for each weight of the adapters. The published figure adds up what
+  Trainer's memory tracker saw in its stages (fms-acceleration `benchmark.py
+  extract_gpu_memory_metrics`); these adapters come to the card between two stages
+  (`lora_adapters_switch_ddp_from_fsdp`, called after the trainer is made), so it leaves them out.
+  `max_memory_allocated` of such a run would show it.
+- **PowerLM-3b on two cards**, unquantised: 22 to 38 MiB high. A shard has 81.0045 MiB. In a
+  segment of its own (82 MiB) the rest is too small to be split off and counts as allocated: 39.8
+  MiB in 40 layers. Cut from larger cached blocks it would not; the trace has the first, and with
+  the buffers of FSDP's first broadcast still in use it has the second, 2 to 17 MiB low. A memory
+  snapshot after FSDP is set up would show the blocks.
+- **LitGPT on several cards** (`litgpt-rt`): 1 to 13 % high. The scripts of 2023 run the longest
+  sample first, when no gradients have been accumulated; later ones, with a whole gradient of
+  every Block on each rank, are shorter by what no row says, and the trace takes them to be as
+  long. The lengths of the first 1000 batches would settle it. Full fine-tuning (`litgpt-ch`,
+  `litgpt-ch0`), whose peak does not depend on them, is within 0.1 %.
+- **LitGPT on one card**: its own model, adapters and loss, with `--python-of`: the sources of
+  `litgpt` at the commit that a row names (0.4.13 has the same model and adapters as 00af8b0d);
+  for `litgpt-rt` (October 2023, before there was a package) 0.3.1, the oldest release that was
+  tried. What Fabric does around them is written here. From 0.5 on LitGPT puts bitsandbytes'
+  `StableEmbedding` into a quantised model, whose gradients stay: no run measures it. 0.5.0 is
+  refused for Llama 3: it reads values of its rotary table.
+- **PEFT's comparison** (`peft-old`): the longest batch is not published. 698 tokens (`--lengths
+  peft-old=698`) were fitted to one run, LoRA of rank 32, by an earlier program, so these runs are
+  weak evidence; the tokenised lengths of the training set would make them strong. DoRA and rsLoRA
+  are read from the rows' notes; BD-LoRA and the optimizer LoRA-FA are not traced.
 - **torchtune** (`tt`): transformers' model stands in; only the run that is packed and not
   compiled was traced: compiled code is refused, and `tt-0009` is left out, whose samples are
   shorter than the length that its row states.
@@ -428,7 +469,7 @@ def page(shown: Sequence[tuple[Run, Mapping[str, Any]]], skipped: Mapping[str, l
     """The whole page as Markdown."""
     versions = {found["versions"]["torch"] for _, found in shown if "versions" in found}
     day = datetime.now(tz=UTC).date().isoformat()
-    parts = [HEAD.format(day=day, torch=", ".join(sorted(versions)))]
+    parts = [HEAD.format(day=day, torch=", ".join(sorted(versions)), states=_states(shown))]
     parts += list(
         _table("Allocated peak, by source", shown, "allocated", lambda run: run.rows[0].source)
     )
@@ -439,6 +480,23 @@ def page(shown: Sequence[tuple[Run, Mapping[str, Any]]], skipped: Mapping[str, l
     parts += list(_refusals(shown, skipped))
     parts += list(_farthest(shown))
     return "\n".join(parts) + "\n"
+
+
+def _states(shown: Iterable[tuple[Run, Mapping[str, Any]]]) -> str:
+    """Which states of the code that traces stand behind the figures."""
+    counts: dict[str, int] = {}
+    for _, found in shown:
+        if found and "refused" not in found:
+            counts[found.get("code", "")] = counts.get(found.get("code", ""), 0) + 1
+    earlier = counts.pop("", 0)
+    said = [f"{number} with the code {code}" for code, number in sorted(counts.items())]
+    if earlier:
+        said.append(
+            f"{earlier} with an earlier state of the same day, whose reserved figures are not shown"
+        )
+    return textwrap.fill(
+        f"Traced were {sum(counts.values()) + earlier} runs: {', '.join(said)}.", 98
+    )
 
 
 def _table(
