@@ -408,13 +408,14 @@ of the file, or others are named below. Phases are those of the second step.
 ## What decides reserved memory
 
 - **Which of equal free blocks is used.** The allocator takes the one at the lowest address. With
-  new segments below the earlier ones, all 18 LoRA runs on the T4 are reserved as measured; with
+  new segments below the earlier ones, all 18 LoRA runs on the T4 are reserved within 0.3 %; with
   new segments above, those with eager attention are off by -9 to +3 %. No document says where a
   driver puts them: this is one choice of two, made by these runs.
 - **The order of loading.** Transformers 5 loads by name, and from 5.4 on quantises one weight
   after the other. In 5.0 to 5.3 four threads put 16-bit weights on the card while one quantises,
   and nothing bounds them: a run may reserve anything between the two ends, and the range has
-  both.
+  both. Of the 19 QLoRA runs with 5.0, the first eight are reserved exactly as if nothing were
+  read ahead; the other eleven, of another machine, are not.
 - **Lengths of earlier batches**, where they vary: from an empty cache to a history in which each
   batch is a little too long for what is cached.
 - **PEFT's comparison** (`method_comparison/MetaMathQA/run.py`): buckets of 20 batches run from
@@ -427,10 +428,10 @@ of the file, or others are named below. Phases are those of the second step.
 
 ## What is off, and what would settle it
 
-- **QLoRA on the T4 with transformers 5.17** (`fitck`): reserved up to 7 % low in small models,
-  where PEFT 0.20 empties the cache after its casts. With 5.0 three runs are exact. A memory
-  snapshot (`torch.cuda.memory._snapshot`) right after `prepare_model_for_kbit_training` would
-  show which segment stays.
+- **QLoRA on the T4 with transformers 5.17** (`fitck`): reserved 7 % low to 4 % high, worst where
+  the model is small. PEFT 0.20 empties the cache after its casts there, PyTorch is 2.14; which of
+  the two leaves another segment behind is not known. A memory snapshot
+  (`torch.cuda.memory._snapshot`) right after `prepare_model_for_kbit_training` would show it.
 - **Fused adapters over a quantised base on several cards** (`fms`, accelerated-peft with foak):
   44 to 53 MiB high, 4 bytes for each weight of the adapters. The published figure adds up what
   Trainer's memory tracker saw in its stages (fms-acceleration `benchmark.py
