@@ -458,6 +458,10 @@ of the file, or others are named below. Phases are those of the second step.
   peft-old=698`) were fitted to one run, LoRA of rank 32, by an earlier program, so these runs are
   weak evidence; the tokenised lengths of the training set would make them strong. DoRA and rsLoRA
   are read from the rows' notes; BD-LoRA and the optimizer LoRA-FA are not traced.
+- **Reserved under FSDP** (`fsdpq`): -5 to +14 %, with today's transformers, as no row names one.
+  Blocks that another stream has used are held back until it is done, which the trace does not
+  model; the farthest run nearly fills its card, where the allocator gives cached blocks back. A
+  memory snapshot of one run would show how much is held back.
 - **torchtune** (`tt`): transformers' model stands in; only the run that is packed and not
   compiled was traced: compiled code is refused, and `tt-0009` is left out, whose samples are
   shorter than the length that its row states.
