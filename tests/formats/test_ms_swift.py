@@ -119,6 +119,7 @@ def test_release_3_called_the_tuner_a_train_type() -> None:
         ("mixtral-moe-7b", "Mixtral-8x7B-v0.1"),
         ("qwen-7b-chat-int4", "qwen-7b-chat-int4"),
         ("yi-34b-chat", "Yi-34B"),
+        ("codefuse-codellama-34b-chat", "CodeLlama-34b"),
     ],
 )
 def test_a_model_type_names_a_published_model(model_type, model) -> None:

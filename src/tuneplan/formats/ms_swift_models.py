@@ -33,6 +33,8 @@ _FAMILIES: Final = (
     (re.compile(r"internlm2(?:\.5)?-7b.*"), "internlm2-7b"),
     (re.compile(r"chatglm3-6b.*"), "chatglm3-6b"),
     (re.compile(r"glm4-9b.*"), "glm-4-9b"),
+    (re.compile(r"codefuse-codellama-34b.*"), "CodeLlama-34b"),
+    (re.compile(r"(?:codefuse-qwen|tongyi-finance)-14b.*"), "Qwen-14B"),
 )
 
 
