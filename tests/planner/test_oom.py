@@ -12,7 +12,7 @@ import pytest
 from diagnosis import oom_samples as samples
 from tuneplan.contract.reading import load_job
 from tuneplan.diagnosis.oom_cause import Cause, FoundCause
-from tuneplan.diagnosis.oom_stage import Confidence, FoundStage, Stage
+from tuneplan.diagnosis.oom_stage import IN_A_STEP, Confidence, FoundStage, Stage
 from tuneplan.diagnosis.oom_text import read_log
 from tuneplan.planner.estimate import estimate_job
 from tuneplan.planner.oom import Diagnosis, diagnose_job, diagnose_log
@@ -399,3 +399,28 @@ def test_logits_of_a_shorter_batch_are_a_guess_that_says_so() -> None:
     assert diagnosed(chunked, text).matches == ()
     step = samples.traceback_of("optimizer_step", "CUDA out of memory. Tried to allocate 980 MiB.")
     assert diagnosed(job, step).matches == ()
+
+
+def test_a_training_step_in_the_traceback_rules_out_loading_and_evaluation() -> None:
+    frames = (
+        '  File "/env/transformers/trainer.py", line 3698, in training_step\n'
+        '  File "/env/torch/nn/modules/module.py", line 1751, in _call_impl\n'
+    )
+    said = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 7.83 GiB."
+    job = load_job(
+        {
+            "model": "Llama-3.1-8B",
+            "method": "full",
+            "framework": "trl",
+            "data": {"num_samples": 20_000, "mean_tokens": 900},
+            "training": {"max_length": 4096, "per_device_train_batch_size": 4},
+            "hardware": {"accelerator": "A100 SXM 80GB", "accelerators_per_node": 1},
+        }
+    )
+    # 8 x 4096 x 128256 x 2 B: the logits of an evaluation batch, and this job's training makes none
+    alone = diagnose_job(job, SOURCES, log=read_log(said)).stage.stage
+    shown = diagnose_job(
+        job, SOURCES, log=read_log(f"Traceback (most recent call last):\n{frames}{said}")
+    ).stage.stage
+    assert alone is Stage.EVALUATION
+    assert shown in IN_A_STEP

@@ -157,6 +157,12 @@ def stage_of_log(log: Log) -> FoundStage:
     )
 
 
+def is_in_step(log: Log) -> bool:
+    """Whether the traceback goes through a training step, wherever in it memory ran out."""
+    return any(_STEP.match(frame.function) for frame in log.frames)
+
+
+_STEP: Final = re.compile(r"(?:training_step|train_step|train_batch|_train_step)\Z")
 IN_A_STEP: Final = (Stage.FIRST_FORWARD, Stage.FIRST_BACKWARD, Stage.OPTIMIZER_STEP)
 
 

@@ -12,7 +12,7 @@ from tuneplan.diagnosis.oom_matches import (
     matches,
     perhaps_logits,
 )
-from tuneplan.diagnosis.oom_stage import FoundStage, Stage, stage_of_log
+from tuneplan.diagnosis.oom_stage import FoundStage, Stage, is_in_step, stage_of_log
 from tuneplan.diagnosis.oom_tensors import Batch, tensors_of
 from tuneplan.diagnosis.oom_text import Failure, Log, Source
 from tuneplan.errors import NotSupported
@@ -154,8 +154,9 @@ def diagnose_job(job: StatedJob, sources: Sources, *, log: Log | None = None) ->
     capacity = _capacity_of(failure) or _card_capacity(now)
     stage = stage_of_log(read)
     if stage.stage is Stage.UNKNOWN:
-        stage = stage_by_tensor(now, failure, _matches(now, failure, stage)) or stage_by_estimate(
-            now, capacity, failure
+        matches, in_step = _matches(now, failure, stage), is_in_step(read)
+        stage = stage_by_tensor(now, failure, matches, in_step=in_step) or stage_by_estimate(
+            now, capacity, failure, in_step=in_step
         )
     cause = cause_of(failure, needs_of(now, capacity, stage))
     at = Situation(

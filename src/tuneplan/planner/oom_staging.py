@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tuneplan.diagnosis.oom_matches import Match
-from tuneplan.diagnosis.oom_stage import Confidence, FoundStage, Stage
+from tuneplan.diagnosis.oom_stage import IN_A_STEP, Confidence, FoundStage, Stage
 from tuneplan.diagnosis.oom_text import Failure, Source
 from tuneplan.estimation.memory import Phase
 from tuneplan.estimation.persistent import persistent, shards_of
@@ -27,9 +27,15 @@ _ZERO = (Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3)
 
 
 def stage_by_estimate(
-    now: JobEstimate, capacity_bytes: int | None, failure: Failure | None
+    now: JobEstimate,
+    capacity_bytes: int | None,
+    failure: Failure | None,
+    *,
+    in_step: bool = False,
 ) -> FoundStage:
     """The first moment of the run that does not fit, by the estimate; ``unknown`` where all do.
+
+    ``in_step``: the log shows a training step, so only its moments count.
 
     Optimizer states of PyTorch's optimizers exist only once a step was made, those of DeepSpeed
     from the beginning (``runtime/zero/stage_1_and_2.py initialize_optimizer_states``), so a job may
@@ -44,7 +50,7 @@ def stage_by_estimate(
     resolved = now.resolved
     room = capacity_bytes - _context(resolved)
     loaded = _loaded_bytes(resolved)
-    if loaded > room:
+    if loaded > room and not in_step:
         text = "the weights alone take {need} of the {room} that a card has for them"
         return _found(Stage.LOAD, message("weights_alone", text, **_sizes(loaded, room)))
     moments = tuple(_moments(now))
@@ -52,12 +58,12 @@ def stage_by_estimate(
         if size > room:
             text = "by the estimate it is the first moment that does not fit: {need} of {room}"
             return _found(stage, message("first_too_large", text, **_sizes(size, room)))
-    if evaluates(resolved) and evaluation_of(resolved).peak_bytes > room:
+    if not in_step and evaluates(resolved) and evaluation_of(resolved).peak_bytes > room:
         size = evaluation_of(resolved).peak_bytes
         text = "training fits by the estimate, an evaluation does not: {need} of {room}"
         return _found(Stage.EVALUATION, message("evaluation_too_large", text, **_sizes(size, room)))
     if failure is not None:
-        return _of_one_that_fits(now, room, moments)
+        return _of_one_that_fits(now, room, moments, in_step=in_step)
     return FoundStage(stage=Stage.UNKNOWN, confidence=Confidence.NONE)
 
 
@@ -72,12 +78,12 @@ def _moments(now: JobEstimate) -> Iterator[tuple[Stage, float]]:
 
 
 def _of_one_that_fits(
-    now: JobEstimate, room: float, moments: Sequence[tuple[Stage, float]]
+    now: JobEstimate, room: float, moments: Sequence[tuple[Stage, float]], *, in_step: bool
 ) -> FoundStage:
     """It did run out, and the likely figures fit: loading in whole, or the range's upper end."""
     resolved = now.resolved
     whole = loaded_bytes(resolved, whole=True)
-    if resolved.parallelism.shards_parameters and whole > room:
+    if resolved.parallelism.shards_parameters and whole > room and not in_step:
         text = (
             "what is split while training fits by the estimate; a rank that loads the whole model "
             "first needs {need} of {room}"
@@ -118,7 +124,7 @@ def _of_host(now: JobEstimate) -> FoundStage:
 
 
 def stage_by_tensor(
-    now: JobEstimate, failure: Failure | None, matches: Sequence[Match]
+    now: JobEstimate, failure: Failure | None, matches: Sequence[Match], *, in_step: bool = False
 ) -> FoundStage | None:
     """The stage that alone asks for the tensor that was asked for; None where several do.
 
@@ -128,7 +134,7 @@ def stage_by_tensor(
     exact = [match.tensor for match in matches if match.exact]
     if failure is None or not exact:
         return None
-    common = set(Stage)
+    common = set(IN_A_STEP if in_step else Stage)
     for tensor in exact:
         common &= set(tensor.stages)
     common -= {Stage.LATER, Stage.UNKNOWN}

@@ -193,7 +193,7 @@ def _fixes(fixes: list[OomFix]) -> RenderableType:
     return table(
         (
             Column(name="#", right=True, keep=True),
-            Column(name=say("Fix, cheapest first")),
+            Column(name=say("Fix, in the order to try")),
             Column(name=say("Saves"), right=True, keep=True),
             Column(name=say("Costs"), right=True, keep=True),
             Column(name=say("Enough"), keep=True),
