@@ -66,11 +66,15 @@ def pytorchjob_files(launch: Launch) -> tuple[ExportedFile, ...]:
             "restartPolicy": "Never",
             "template": template,
         }
+    policy: dict[str, Any] = {"backoffLimit": 0}
+    if launch.deadline_s is not None:
+        policy["activeDeadlineSeconds"] = round(launch.deadline_s)
     job = {
         "apiVersion": "kubeflow.org/v1",
         "kind": "PyTorchJob",
         "metadata": {"name": launch.name},
         "spec": {
+            "runPolicy": policy,
             "nprocPerNode": str(launch.accelerators_per_node),
             "pytorchReplicaSpecs": replicas,
         },

@@ -33,6 +33,7 @@ _MAY_BE_LEFT_OUT: Final = frozenset(
         *("save_strategy", "save_steps", "save_total_limit", "use_reentrant"),
     )
 )
+_OTHER_MACHINES: Final = frozenset({"skypilot", "dstack", "kubernetes", "pytorchjob"})
 _SAME_PEAK: Final = 0.005  # share of it
 
 
@@ -97,6 +98,7 @@ def export_job(
     notices += _peaks_differ(peak, exported, own=own, to=to)
     if to in WRITERS and not job.data.path:
         notices.append(Notice(message=_NO_FILES))
+    notices += _data_elsewhere(written, launchers)
     return JobExport(
         framework=to,
         framework_version=written.recipe.framework_version,
@@ -113,6 +115,19 @@ _NO_FILES: Final = message(
     "no_data_files",
     "the job names no files of samples: put yours in the place of train.jsonl",
 )
+
+
+def _data_elsewhere(job: StatedJob, kinds: Sequence[str]) -> list[Notice]:
+    """Machines that are not this one see the folder of the files, or a volume, and no other."""
+    paths = [path for path in job.data.path if path.startswith("..") or Path(path).is_absolute()]
+    if not paths or not set(kinds) & _OTHER_MACHINES:
+        return []
+    text = message(
+        "data_elsewhere",
+        "{paths} lies outside of the folder that the machines see: copy it there, and name it so",
+        paths=", ".join(paths),
+    )
+    return [Notice(message=text, path="data.path")]
 
 
 def _refuse_choices(job: StatedJob) -> None:
