@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import json
 import os
 import sys
@@ -52,6 +54,10 @@ def as_with_a_card() -> None:
         if hasattr(arguments, name):
             setattr(arguments, name, lambda: True)
     torch.backends.cuda.matmul.allow_tf32 = False
+    if importlib.util.find_spec("deepspeed"):
+        # A kernel for CPUs, compiled when first asked for. The package has PyTorch under this name.
+        communication: Any = importlib.import_module("deepspeed.comm.torch")
+        communication.build_shm_op = lambda: None
 
 
 __all__ = ["answer", "as_one_of_many", "as_with_a_card"]

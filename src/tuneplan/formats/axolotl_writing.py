@@ -174,6 +174,8 @@ def _quantization(teller: Teller) -> dict[str, Any]:
 
 def _objective(teller: Teller) -> dict[str, Any]:
     objective = teller.take("objective")
+    if objective == "kto":
+        return {"rl": objective, "remove_unused_columns": False}  # which its schema demands
     if objective in _PREFERENCES:
         return {"rl": objective}
     if objective == "rm":
@@ -187,6 +189,10 @@ def _data(teller: Teller, rows: Rows) -> dict[str, Any]:
     packing = teller.take("training.packing")
     padding = teller.take("training.padding")
     flat = padding == "none" and not packing
+    kernel = teller.peek("training.attn_implementation")
+    if flat and kernel not in ("flash_attention_2", "flash_attention_3"):
+        why = message("flat_needs_flash", "batch_flattening needs flash attention")
+        teller.refuse("training.padding", why, near=("longest",))
     kind = _rows(teller, rows)
     key = "datasets"
     if teller.peek("objective") == "pretrain":

@@ -32,6 +32,12 @@ class TorchtuneModel:
     model_type: str
     num_files: int
 
+    @property
+    def adapts_output(self) -> bool:
+        """Whether the builder of adapters reaches the output; not where it is tied, mostly."""
+        tied = ("gemma", "gemma2", "qwen2")
+        return self.family not in tied or self.builder == "qwen2_7b"
+
     def component(self, *, adapts: bool) -> str:
         """Dotted path of the builder."""
         return f"torchtune.models.{self.family}.{'lora_' if adapts else ''}{self.builder}"

@@ -132,7 +132,7 @@ def _model(teller: Teller, model: TorchtuneModel | None, *, adapts: bool) -> dic
     return kept(
         {
             "_component_": component,
-            **_targets(teller),
+            **_targets(teller, has_output=model is None or model.adapts_output),
             "lora_rank": rank,
             "lora_alpha": 2 * rank if alpha is None else alpha,
             "lora_dropout": teller.take("adapter.lora_dropout") or 0.0,
@@ -151,7 +151,7 @@ def _nf4(teller: Teller) -> None:
             return
 
 
-def _targets(teller: Teller) -> dict[str, Any]:
+def _targets(teller: Teller, *, has_output: bool) -> dict[str, Any]:
     targets = teller.take("adapter.target_modules") or ("q_proj", "v_proj", "output_proj", "mlp")
     if targets == "all-linear":
         targets = ("q_proj", "k_proj", "v_proj", "output_proj", "mlp")
@@ -159,8 +159,9 @@ def _targets(teller: Teller) -> dict[str, Any]:
     attention = [_ATTENTION_MODULES[name] for name in names if name in _ATTENTION_MODULES]
     feed_forward = [name for name in names if name in _MLP_MODULES]
     known = (*_ATTENTION_MODULES, *_MLP_MODULES, "mlp", "output", "lm_head")
+    output = bool({"output", "lm_head"} & set(names))
     partly = feed_forward and len(set(feed_forward)) < len(_MLP_MODULES) and "mlp" not in names
-    if partly or any(name not in known for name in names):
+    if (output and not has_output) or partly or any(name not in known for name in names):
         why = message(
             "torchtune_targets",
             "torchtune adapts q_proj, k_proj, v_proj, output_proj by name, the feed-forward as a "
@@ -170,7 +171,7 @@ def _targets(teller: Teller) -> dict[str, Any]:
     return {
         "lora_attn_modules": list(dict.fromkeys(attention)),
         "apply_lora_to_mlp": bool(feed_forward) or "mlp" in names,
-        "apply_lora_to_output": bool({"output", "lm_head"} & set(names)),
+        **({"apply_lora_to_output": output} if has_output else {}),
     }
 
 

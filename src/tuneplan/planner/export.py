@@ -203,7 +203,7 @@ def _written(
     try:
         return _dump(job, stated, to=to, rows=rows), job, []
     except CannotExport as error:
-        mistakes = error.mistakes
+        mistakes = _roots(error.mistakes, stated)
     left = [one for one in mistakes if _is_blank(one, stated) and one.path in _MAY_BE_LEFT_OUT]
     if len(left) < len(mistakes):
         others = [one for one in mistakes if one not in left]
@@ -215,6 +215,17 @@ def _written(
     notices = [_left_out(one, to) for one in left]
     files, job, more = _written(job, stated, own=own, to=to, rows=rows)
     return files, job, [*notices, *more]
+
+
+def _roots(mistakes: Sequence[Mistake], stated: StatedJob) -> list[Mistake]:
+    """The mistakes less those of blanks that follow from a strategy which is refused itself."""
+    refused = any(one.path == "parallelism.strategy" for one in mistakes)
+    return [
+        one
+        for one in mistakes
+        if one.path == "parallelism.strategy"
+        or not (refused and (one.path or "").startswith("parallelism.") and _is_blank(one, stated))
+    ]
 
 
 def _dump(job: StatedJob, stated: StatedJob, *, to: str, rows: Rows) -> tuple[ExportedFile, ...]:
