@@ -37,6 +37,7 @@ _PROGRAM: Final = (
     *("training.save_steps", "training.save_total_limit", "training.trained_layers"),
     *("training.use_liger_kernel", "training.master_weights"),
     *("training.optimizer_in_backward", "adapter.fused_kernels"),
+    *("adapter.target_parameters", "quantization.quantize_experts"),
     *(f"adapter.{name}" for name in ("r", "lora_alpha", "target_modules", "modules_to_save")),
     *(f"adapter.{name}" for name in ("lora_dropout", "use_rslora", "use_dora")),
     *(f"quantization.{name}" for name in ("bits", "type", "double_quant")),

@@ -140,6 +140,7 @@ def _adapter(teller: Teller) -> dict[str, Any]:
             "lora_dropout": teller.take("adapter.lora_dropout"),
             "lora_target_linear": True if linear else None,
             "lora_target_modules": None if linear else targets,
+            "lora_target_parameters": teller.take("adapter.target_parameters") or None,
             "lora_modules_to_save": teller.take("adapter.modules_to_save") or None,
             "peft_use_rslora": teller.take("adapter.use_rslora"),
             "peft_use_dora": True if method == "dora" else dora,
@@ -168,7 +169,11 @@ def _quantization(teller: Teller) -> dict[str, Any]:
             "bnb_4bit_use_double_quant": False if double is False else None,
         }
     )
-    quantized = {"adapter": "qlora", "load_in_4bit": True, "bnb_config_kwargs": options or None}
+    quantized = {
+        "adapter": "qlora",
+        "load_in_4bit": True,
+        "bnb_config_kwargs": options or None,
+    }
     return kept(quantized | experts)
 
 

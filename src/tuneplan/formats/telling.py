@@ -21,6 +21,8 @@ _SAYS_NOTHING: Final[dict[str, tuple[Any, ...]]] = {
     "training.loss": ("auto",),
     "training.optimizer_in_backward": (False,),
     "adapter.fused_kernels": (False,),
+    "adapter.target_parameters": ((),),
+    "quantization.quantize_experts": (False,),
 }
 
 

@@ -108,6 +108,7 @@ def _adapter(teller: Teller) -> dict[str, Any]:
             "lora_alpha": teller.whole("adapter.lora_alpha"),
             "lora_dropout": teller.take("adapter.lora_dropout"),
             "lora_target_modules": (targets,) if isinstance(targets, str) else targets,
+            "lora_target_parameters": teller.take("adapter.target_parameters") or None,
             "lora_modules_to_save": teller.take("adapter.modules_to_save") or None,
             "use_rslora": teller.take("adapter.use_rslora"),
             "use_dora": True if teller.peek("method") == "dora" else dora,
