@@ -33,7 +33,7 @@ from tuneplan.tracing.replay import Played, Replayed, aligned, replay
 from tuneplan.tracing.result import AliveGroup, alive_at
 from tuneplan.tracing.wire import Traced, TraceRequest
 
-# Factors on a traced peak at P10 and P90: of 53 runs on a T4, 90 % were within 0.1 %, of 103 on
+# Factors on a traced peak at P10 and P90: of 53 runs on a T4, 90 % were within 0.1 %, of 153 on
 # A100 within 0.4 % (docs/internals/trace_accuracy.md).
 TRACED: Final = (0.995, 1.005)
 _MOST_POINTS: Final = 600
