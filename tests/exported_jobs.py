@@ -109,7 +109,7 @@ def without_contradictions(tree: dict[str, Any]) -> StatedJob:
                     tree.pop(section, None)
 
 
-def reread(name: str, files: Sequence[ExportedFile]) -> StatedJob:
+def reread(name: str, files: Sequence[ExportedFile], *, model: str | None = None) -> StatedJob:
     """What a framework's own reader here makes of exported files."""
     read = [one for one in files if not one.name.endswith(".txt")]
     documents = {one.name: parse_foreign(one.text, name=one.name) for one in read}
@@ -120,7 +120,7 @@ def reread(name: str, files: Sequence[ExportedFile]) -> StatedJob:
 
     imported = format_named(name).load(own, companion=companion, version=None)
     assert not imported.refusals, imported.refusals
-    return load_job(imported.job)
+    return load_job({**({"model": model} if model else {}), **imported.job})
 
 
 def meaning(recipe: StatedRecipe, *, with_software_of: StatedRecipe) -> ResolvedRecipe | None:

@@ -7,10 +7,10 @@ import subprocess
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from exported_jobs import stated_jobs, without
+from exported_jobs import reread, stated_jobs, without
 from tuneplan.contract.reading import load_job
 from tuneplan.errors import CannotExport
 from tuneplan.formats.exports import ENGINES, WRITERS, engine_files, writer_named
@@ -94,3 +94,24 @@ def test_a_script_of_ms_swift_is_one_that_bash_reads() -> None:
     (script,) = writer_named("ms-swift").dump(job)
     assert subprocess.run(["bash", "-n"], input=script.text, text=True, check=False).returncode == 0
     assert "--model 'models/it'\"'\"'s here'" in script.text
+
+
+@pytest.mark.parametrize("name", list(ENGINES))
+@settings(max_examples=60)
+@given(data=st.data())
+def test_an_engines_file_reads_as_the_part_of_the_job_that_it_says(
+    name: str, data: st.DataObject
+) -> None:
+    job = data.draw(stated_jobs("trl"))
+    files, _ = written(name, job)
+    assume(files is not None)
+    again = reread(name, files, model=job.model).recipe
+    stated = job.recipe
+    if stated.parallelism.strategy not in (None, "ddp"):
+        assert again.parallelism.strategy == stated.parallelism.strategy
+        assert (again.parallelism.offload or "none") == (stated.parallelism.offload or "none")
+    if stated.training.precision in ("bf16", "fp16"):
+        assert again.training.precision == stated.training.precision
+    if name == "deepspeed" and isinstance(stated.training.per_device_train_batch_size, int):
+        batch = again.training.per_device_train_batch_size
+        assert batch == stated.training.per_device_train_batch_size
