@@ -68,12 +68,12 @@ def test_a_chip_without_a_rate_in_float32_leaves_the_time_open_and_says_so(
     assert "time_unknown" in warned(answer)
 
 
-def test_litgpt_refuses_attention_that_it_has_no_layer_for(
+def test_litgpt_refuses_residual_streams_that_it_has_no_layer_for(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     job = ("--model", "DeepSeek-V4-Pro", "--method", "lora", "--framework", "litgpt")
     (error,) = refused(capsys, *job)
-    assert error["code"] == "litgpt_attention"
+    assert error["code"] == "litgpt_streams"
 
 
 def test_batches_of_equal_lengths_have_no_padding(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tuneplan.estimation import litgpt
 from tuneplan.estimation.attention import attention
 from tuneplan.estimation.connections import run_connected
 from tuneplan.estimation.feedforward import experts, feed_forward, recurrence
@@ -69,6 +70,7 @@ class LayerProfile:
 def run_layer(walk: Walk, x: Tensor, layer: Layer) -> Tensor:
     """Forward of one layer in Hugging Face's order; ``x`` is given away by the caller."""
     if layer.streams > 1:
+        litgpt.refuse_streams(walk.recipe, layer)
         connected = any(weight.name == "attn_hc.fn" for weight in layer.extra)
         return (run_connected if connected else run_streams)(walk, x, layer)
     norms = list(layer.norms)

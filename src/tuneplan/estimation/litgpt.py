@@ -18,10 +18,26 @@ from tuneplan.estimation.pointwise import expand_heads, norm, rotary, strided
 from tuneplan.estimation.roles import role_of
 from tuneplan.estimation.shadow import Tensor
 from tuneplan.language import message
-from tuneplan.spec.architecture import Attention, Weight, WeightKind
+from tuneplan.spec.architecture import Attention, Layer, Weight, WeightKind
+from tuneplan.spec.recipe import TrainingRecipe
 
 LITGPT: Final = "litgpt"
 PARTS: Final = ("query", "key", "value")
+
+
+def refuse_streams(recipe: TrainingRecipe, layer: Layer) -> None:
+    """LitGPT's Block has one residual stream (``litgpt/model.py``).
+
+    Raises:
+        NotSupported: The job runs LitGPT's model code and the layer has several.
+    """
+    if recipe.kernels.model_code == LITGPT:
+        text = message(
+            "litgpt_streams",
+            "LitGPT has no layer with {count} residual streams",
+            count=layer.streams,
+        )
+        raise NotSupported(text)
 
 
 def projections(walk: Walk, x: Tensor, mixer: Attention) -> tuple[Tensor, Tensor, Tensor]:
