@@ -21,9 +21,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from tuneplan.frozen import dataclass
 from tuneplan.language import Message, message
 
 

@@ -10,10 +10,12 @@ import gettext
 from collections.abc import Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
+
+from tuneplan.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

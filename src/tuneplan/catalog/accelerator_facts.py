@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from tuneplan.catalog.accelerator_table import AcceleratorEntry
+from tuneplan.frozen import dataclass
 
 # The doubt in the table is noted by column; the fact it casts a doubt on is named here.
 _DOUBT: Final = {

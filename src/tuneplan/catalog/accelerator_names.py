@@ -8,9 +8,9 @@ NVL) and the memory tell its variants apart. Models are compared whole, never as
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
 
+from tuneplan.frozen import dataclass
 from tuneplan.units import GB, GIB
 
 _FORMS: Final = re.compile(r"sxm\d?|pci-?e|nvl(?!ink)(?:\d+)?|hbm\d\w*|gddr\d\w*")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
 from tuneplan.catalog.links import load_links
 from tuneplan.catalog.tables import number, read_table
+from tuneplan.frozen import dataclass
 from tuneplan.spec.hardware import Accelerator
 from tuneplan.units import GB, GIB, MIB, TERA, parse_bytes
 

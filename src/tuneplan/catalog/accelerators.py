@@ -6,7 +6,7 @@ The user's own files win over the bundled table; a name is matched together with
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from tuneplan.catalog.accelerator_table import (
     read_bundled,
 )
 from tuneplan.errors import UnknownName
+from tuneplan.frozen import dataclass
 from tuneplan.language import message
 from tuneplan.spec.answer import Assumption, Notice
 from tuneplan.spec.hardware import Accelerator

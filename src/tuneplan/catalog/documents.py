@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from tuneplan.errors import InputError, InvalidRequest, Mistake, UnreadableFile
+from tuneplan.frozen import dataclass
 from tuneplan.language import Message, message
 
 if TYPE_CHECKING:

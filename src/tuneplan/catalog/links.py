@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
 from tuneplan.catalog.tables import number, read_table
 from tuneplan.errors import InputError, InvalidRequest, Mistake
+from tuneplan.frozen import dataclass
 from tuneplan.language import Message, message
 from tuneplan.spec.answer import Assumption
 from tuneplan.spec.hardware import Accelerator, Cluster

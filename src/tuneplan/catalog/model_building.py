@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +11,7 @@ from tuneplan.catalog.architectures import build_architecture
 from tuneplan.catalog.model_entries import ModelEntry, read_config
 from tuneplan.catalog.model_files import StoredWeights, find_config, stored_weights
 from tuneplan.errors import InvalidRequest, Mistake
+from tuneplan.frozen import dataclass
 from tuneplan.language import Message, message
 from tuneplan.spec.answer import Assumption
 from tuneplan.spec.architecture import (

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from tuneplan.catalog.documents import bounded_bytes, check_size, too_deep
 from tuneplan.errors import CatalogError, InvalidRequest, Mistake, UnreadableFile
+from tuneplan.frozen import dataclass
 from tuneplan.language import message
 
 BUNDLED: Final = "tuneplan/catalog/data/models.json"

@@ -11,11 +11,11 @@ import math
 import struct
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from tuneplan.errors import UnreadableFile
+from tuneplan.frozen import dataclass
 from tuneplan.language import message
 
 _MAX_HEADER_BYTES: Final = 100 * 2**20  # the format's own limit

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from tuneplan.catalog.tables import read_table
 from tuneplan.errors import InvalidRequest, Mistake
+from tuneplan.frozen import dataclass
 from tuneplan.language import Message, message
 from tuneplan.spec.answer import Notice
 from tuneplan.spec.offer import ExchangeRate, Money, Offer

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +21,7 @@ from tuneplan.catalog.documents import (
 )
 from tuneplan.catalog.offers import PriceSheet
 from tuneplan.errors import InvalidQuantity, UnknownName, UnreadableFile
+from tuneplan.frozen import dataclass
 from tuneplan.language import message
 from tuneplan.spec.answer import Notice
 from tuneplan.spec.offer import ExchangeRate, Money, Offer

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
 
 import click
 
+from tuneplan.frozen import dataclass
 from tuneplan.language import say, translate
 
 

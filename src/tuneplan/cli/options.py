@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from tuneplan.frozen import dataclass
 from tuneplan.language import LANGUAGES, message
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +16,7 @@ import yaml
 
 from tuneplan.contract.values import WrittenNumber
 from tuneplan.errors import Mistake, UnreadableFile
+from tuneplan.frozen import dataclass
 from tuneplan.language import Message, message
 
 LARGEST_BYTES: Final = 128 * 1024

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from tuneplan.contract.job import JobFile, sections
 from tuneplan.contract.spellings import IRRELEVANT, SPELLINGS, Spelling
 from tuneplan.contract.values import Refused
 from tuneplan.errors import Mistake
+from tuneplan.frozen import dataclass
 from tuneplan.language import message
 
 Tree = dict[str, Any]

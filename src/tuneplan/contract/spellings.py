@@ -8,10 +8,10 @@ it belongs to. Sources: ``TrainingArguments`` and ``BitsAndBytesConfig`` of tran
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from tuneplan.contract.values import Refused, nearest
+from tuneplan.frozen import dataclass
 from tuneplan.language import message
 
 Values = Mapping[str, Any]

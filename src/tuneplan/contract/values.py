@@ -10,7 +10,6 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final
 
@@ -18,6 +17,7 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from tuneplan.errors import InvalidQuantity
+from tuneplan.frozen import dataclass
 from tuneplan.language import Message, message
 
 LONGEST_TEXT: Final = 4096

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from dataclasses import dataclass
 from typing import Any, Final
 
 from tuneplan.contract.values import (
@@ -18,6 +17,7 @@ from tuneplan.contract.values import (
     WrittenNumber,
 )
 from tuneplan.errors import InvalidQuantity
+from tuneplan.frozen import dataclass
 from tuneplan.language import message
 from tuneplan.units import parse_bytes_per_s
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any
 
 from tuneplan.diagnosis.outcome import Outcome, Variant
+from tuneplan.frozen import dataclass
 from tuneplan.language import Message
 from tuneplan.spec.architecture import ModelArchitecture
 from tuneplan.spec.data import TokenStatistics

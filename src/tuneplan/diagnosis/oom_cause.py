@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from tuneplan.diagnosis.oom_stage import Confidence
 from tuneplan.diagnosis.oom_text import Failure, Source
+from tuneplan.frozen import dataclass
 from tuneplan.language import Message, message
 from tuneplan.units import format_gib
 

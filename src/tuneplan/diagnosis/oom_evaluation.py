@@ -9,9 +9,10 @@ batch on the card until the end, or until ``eval_accumulation_steps`` moves them
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tuneplan.estimation.memory import Phase, count_memory
+from tuneplan.frozen import dataclass
 from tuneplan.spec.architecture import ModelArchitecture
 from tuneplan.spec.parallelism import Parallelism
 from tuneplan.spec.recipe import Checkpointing, Loss, LossPath, TrainingRecipe

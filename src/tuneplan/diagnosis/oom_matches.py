@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from tuneplan.diagnosis.oom_stage import IN_A_STEP, Stage
 from tuneplan.diagnosis.oom_tensors import KnownTensor
 from tuneplan.diagnosis.oom_text import Failure, Source
+from tuneplan.frozen import dataclass
 from tuneplan.language import message
 from tuneplan.units import MIB
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from tuneplan.diagnosis.oom_text import Frame, Log
+from tuneplan.frozen import dataclass
 from tuneplan.language import Message, message
 
 

@@ -7,12 +7,12 @@ states of an unsharded run) never stands behind one request.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from tuneplan.diagnosis.oom_stage import Stage
 from tuneplan.estimation.persistent import Persistent, held_weights, outer_weights
 from tuneplan.estimation.roles import Place
+from tuneplan.frozen import dataclass
 from tuneplan.language import Message, message
 from tuneplan.spec.architecture import (
     Attention,

@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from tuneplan.frozen import dataclass
 from tuneplan.units import GIB, KIB, MIB, TIB
 
 _ANSI: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 
 from tuneplan.economics.money import MoneyRange, convert, decimal
+from tuneplan.frozen import dataclass
 from tuneplan.language import Message, message
 from tuneplan.spec.answer import Estimate
 from tuneplan.spec.offer import ExchangeRate, Money, Offer

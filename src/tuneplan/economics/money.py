@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from decimal import Decimal
 
+from tuneplan.frozen import dataclass
 from tuneplan.spec.offer import ExchangeRate, Money
 
 

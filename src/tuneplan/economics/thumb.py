@@ -5,9 +5,9 @@ They are shown beside our answer, never used in it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from tuneplan.frozen import dataclass
 from tuneplan.language import Message, message
 from tuneplan.units import DAY_S, GB
 

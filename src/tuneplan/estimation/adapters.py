@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from tuneplan.errors import InvalidRequest, Mistake
+from tuneplan.frozen import dataclass
 from tuneplan.language import Message, message
 from tuneplan.spec.architecture import (
     Attention,

@@ -20,7 +20,6 @@ own: a new segment lies above all earlier ones.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from dataclasses import dataclass
 
 from tuneplan.estimation.blocks import (
     ADDRESS_BITS,
@@ -38,6 +37,7 @@ from tuneplan.estimation.blocks import (
     splice,
     start_of,
 )
+from tuneplan.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

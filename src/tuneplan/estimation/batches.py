@@ -7,7 +7,6 @@ stand-in drawn from the stated quantiles or, where only a mean is known, from a 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from typing import Final
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from tuneplan.estimation.operations import Number
 from tuneplan.estimation.packing import best_fit_decreasing_efficiency
+from tuneplan.frozen import dataclass
 from tuneplan.spec.data import TokenStatistics
 
 Lengths = NDArray[np.float64]

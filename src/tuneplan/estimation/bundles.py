@@ -8,7 +8,7 @@ operation by itself; a search prices a walk on every chip, and a walk has many e
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from tuneplan.estimation.kernel_time import (
 )
 from tuneplan.estimation.operations import Number, Operation, OperationKind, Stage
 from tuneplan.estimation.step_time import COMPILED_LAUNCH_S, HOST_LAUNCH_S, stretch_of
+from tuneplan.frozen import dataclass
 from tuneplan.spec.kernels import ChipCurves
 from tuneplan.spec.recipe import DType
 

@@ -8,7 +8,6 @@ about as much as overlap saves), so the share is 1 there; see each constant for 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuneplan.estimation.sharded_units import Unit
+from tuneplan.frozen import dataclass
 from tuneplan.spec.answer import Basis, Term
 from tuneplan.spec.hardware import Cluster
 from tuneplan.spec.kernels import ChipCurves, CollectiveCurve

@@ -12,7 +12,6 @@ Source: transformers 5.24 ``models/gemma3n/modeling_gemma3n.py`` (``Gemma3nTextM
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -30,6 +29,7 @@ from tuneplan.estimation.streams import (
     square_root_of_mean,
     stack,
 )
+from tuneplan.frozen import dataclass
 from tuneplan.spec.architecture import ModelArchitecture, Weight, WeightKind
 from tuneplan.spec.recipe import Checkpointing, DType, TrainingRecipe
 

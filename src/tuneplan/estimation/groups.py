@@ -7,9 +7,10 @@ ranks are neighbours and pipeline stages far apart.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tuneplan.estimation.communication import HOP_S, Collective, collective_time_s
+from tuneplan.frozen import dataclass
 from tuneplan.spec.hardware import Cluster
 from tuneplan.spec.kernels import ChipCurves
 from tuneplan.spec.parallelism import Parallelism

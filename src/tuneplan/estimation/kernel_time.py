@@ -7,7 +7,6 @@ off training runs, for want of a kernel's timing: ``_TRITON_SHARE``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from tuneplan.errors import NotSupported
 from tuneplan.estimation.operations import AttentionShape, Number, Operation, OperationKind
+from tuneplan.frozen import dataclass
 from tuneplan.language import message
 from tuneplan.spec.kernels import AttentionCurve, ChipCurves, GemmCurve
 from tuneplan.spec.recipe import AttentionKernel, DType

@@ -6,7 +6,7 @@ together.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from tuneplan.estimation.selective import split_kept
 from tuneplan.estimation.sequence_parallel import positions_shared, whole_positions
 from tuneplan.estimation.shadow import Meter, Tape, Tensor
 from tuneplan.estimation.streams import run_streams
+from tuneplan.frozen import dataclass
 from tuneplan.spec.architecture import Attention, Layer, MixtureOfExperts, Weight
 from tuneplan.spec.recipe import Checkpointing, DType, TrainingRecipe
 

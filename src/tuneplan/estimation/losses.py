@@ -6,7 +6,6 @@ With a vocabulary of 128k to 256k this is the peak of most jobs that materialise
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from tuneplan.estimation.roles import Place, role_of
 from tuneplan.estimation.sequence_parallel import whole_positions
 from tuneplan.estimation.shadow import Meter, Storage, Tape, Tensor
 from tuneplan.estimation.streams import alternates, merge_streams
+from tuneplan.frozen import dataclass
 from tuneplan.spec.architecture import ModelArchitecture, Weight, WeightKind
 from tuneplan.spec.recipe import DType, LossPath, Objective, TrainingRecipe
 

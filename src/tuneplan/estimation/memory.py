@@ -7,7 +7,7 @@ ends and one walk per group is exact whatever the depth.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 import numpy as np
@@ -25,6 +25,7 @@ from tuneplan.estimation.persistent import (
 from tuneplan.estimation.roles import Place, head_of, role_of
 from tuneplan.estimation.sharding import Gathered, gathered
 from tuneplan.estimation.walking import Walked, walk_model
+from tuneplan.frozen import dataclass
 from tuneplan.spec.architecture import Attention, LayerGroup, ModelArchitecture
 from tuneplan.spec.parallelism import Offload, Parallelism, Strategy
 from tuneplan.spec.recipe import AttentionKernel, Checkpointing, DType, LossPath, TrainingRecipe

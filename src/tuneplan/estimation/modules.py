@@ -8,12 +8,12 @@ what backward allocates. Sources are named at each function; PyTorch's own rules
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from tuneplan.estimation.operations import Number, OperationKind
 from tuneplan.estimation.roles import Place, Role
 from tuneplan.estimation.shadow import Tape, Tensor
+from tuneplan.frozen import dataclass
 from tuneplan.spec.architecture import Weight
 from tuneplan.spec.recipe import DType, QuantizationType, TrainingRecipe
 

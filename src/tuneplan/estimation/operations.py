@@ -7,13 +7,13 @@ search); every consumer must accept both.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tuneplan.frozen import dataclass
 from tuneplan.spec.recipe import AttentionKernel, DType
 
 Number: TypeAlias = float | NDArray[np.float64]

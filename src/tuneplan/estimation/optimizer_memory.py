@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from tuneplan.estimation.roles import Place, Role
+from tuneplan.frozen import dataclass
 from tuneplan.spec.architecture import Weight, WeightKind
 from tuneplan.spec.recipe import (
     Adapter,

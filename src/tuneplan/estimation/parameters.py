@@ -6,7 +6,6 @@ What an adapter reaches is in ``adapters.py``; its names are offered here too.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from tuneplan.errors import InvalidRequest, Mistake
 from tuneplan.estimation.adapters import (
@@ -17,6 +16,7 @@ from tuneplan.estimation.adapters import (
     linear_modules,
     resolve_target_modules,
 )
+from tuneplan.frozen import dataclass
 from tuneplan.language import message
 from tuneplan.spec.architecture import (
     Attention,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tuneplan.estimation.optimizer_memory import (
     TrainedTensor,
@@ -13,6 +13,7 @@ from tuneplan.estimation.optimizer_memory import (
     trained_pieces,
 )
 from tuneplan.estimation.roles import Place, Role, as_trained, head_of, role_of, with_expert_targets
+from tuneplan.frozen import dataclass
 from tuneplan.spec.architecture import LayerGroup, ModelArchitecture, Weight
 from tuneplan.spec.parallelism import Parallelism
 from tuneplan.spec.recipe import (

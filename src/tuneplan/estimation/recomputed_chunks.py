@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -11,6 +11,7 @@ from tuneplan.estimation.modules import Walk
 from tuneplan.estimation.operations import Number, OperationKind
 from tuneplan.estimation.roles import Role, role_of
 from tuneplan.estimation.shadow import Tensor
+from tuneplan.frozen import dataclass
 from tuneplan.spec.architecture import Weight
 from tuneplan.spec.recipe import DType
 

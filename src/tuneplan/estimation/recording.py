@@ -6,10 +6,10 @@ A script plays again with fresh handles, so one walk of a layer stands for all l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tuneplan.estimation.blocks import rounded
 from tuneplan.estimation.shadow import Meter
+from tuneplan.frozen import dataclass
 
 Steps = tuple[tuple[int, int], ...]
 """``(slot, bytes)`` for a birth, ``(slot, 0)`` for a death, in order."""

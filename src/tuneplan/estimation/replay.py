@@ -9,7 +9,7 @@ Reserved memory, fragmentation and "does it fit in N bytes" are read off the all
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tuneplan.estimation.allocator import CachingAllocator, OutOfMemory
 from tuneplan.estimation.blocks import Block
@@ -21,6 +21,7 @@ from tuneplan.estimation.tensors import (
     optimizer_state_sizes,
     step_temporary_sizes,
 )
+from tuneplan.frozen import dataclass
 from tuneplan.spec.recipe import Checkpointing, DType
 
 _HALF = (DType.BFLOAT16, DType.FLOAT16)

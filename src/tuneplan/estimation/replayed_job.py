@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tuneplan.estimation.memory import keeps_embeddings, mask_bytes, workspace_bytes
 from tuneplan.estimation.optimizer_memory import TrainedTensor
@@ -16,6 +15,7 @@ from tuneplan.estimation.tensors import (
     trained_tensors,
 )
 from tuneplan.estimation.walking import Walked
+from tuneplan.frozen import dataclass
 from tuneplan.spec.architecture import ModelArchitecture
 from tuneplan.spec.parallelism import Offload, Parallelism, Strategy
 from tuneplan.spec.recipe import TrainingRecipe

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 from tuneplan.estimation.adapters import split_targets
+from tuneplan.frozen import dataclass
 from tuneplan.spec.architecture import ModelArchitecture, Weight, WeightKind
 from tuneplan.spec.recipe import Adapter, DType, Method, Objective, TrainingRecipe
 

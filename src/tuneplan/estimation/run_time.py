@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from tuneplan.estimation.batches import BatchShape
 from tuneplan.estimation.operations import Number
 from tuneplan.estimation.step_time import StepTime
+from tuneplan.frozen import dataclass
 from tuneplan.language import message
 from tuneplan.spec.answer import Assumption, Basis, Estimate, Term
 from tuneplan.spec.hardware import Cluster

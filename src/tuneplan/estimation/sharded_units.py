@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from tuneplan.estimation.roles import Place, role_of, with_expert_targets
+from tuneplan.frozen import dataclass
 from tuneplan.spec.architecture import Layer, LayerGroup, ModelArchitecture, Weight, WeightKind
 from tuneplan.spec.recipe import Method, TrainingRecipe
 

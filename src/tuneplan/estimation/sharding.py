@@ -7,10 +7,11 @@ layer unit at a time, two while prefetching. ZeRO's buffers follow the DeepSpeed
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tuneplan.estimation.persistent import Persistent, outer_weights, quantized_bytes
 from tuneplan.estimation.roles import Place, role_of
+from tuneplan.frozen import dataclass
 from tuneplan.spec.architecture import ModelArchitecture
 from tuneplan.spec.parallelism import Parallelism, Strategy
 from tuneplan.spec.recipe import Checkpointing, DType, TrainingRecipe

@@ -10,7 +10,7 @@ is a constant with its source.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -40,6 +40,7 @@ from tuneplan.estimation.step_time import (
     host_term,
     prior_width,
 )
+from tuneplan.frozen import dataclass
 from tuneplan.spec.answer import Basis, Estimate, Term
 from tuneplan.spec.architecture import Attention, MixtureOfExperts, ModelArchitecture
 from tuneplan.spec.hardware import Cluster

@@ -14,9 +14,10 @@ a copy of a tied embedding on both (Narayanan et al. 2021, section 2.2).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
+from tuneplan.frozen import dataclass
 from tuneplan.language import Message, message
 from tuneplan.spec.architecture import (
     Attention,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Final
 
@@ -19,6 +19,7 @@ from tuneplan.estimation.kernel_time import operation_times_s
 from tuneplan.estimation.offload import offload_term
 from tuneplan.estimation.operations import Number, Operation, OperationKind, Stage
 from tuneplan.estimation.sharded_units import communication_units
+from tuneplan.frozen import dataclass
 from tuneplan.spec.answer import Basis, Estimate, Term
 from tuneplan.spec.architecture import ModelArchitecture
 from tuneplan.spec.hardware import Cluster

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from tuneplan.estimation.optimizer_memory import (
     TrainedTensor,
@@ -15,6 +14,7 @@ from tuneplan.estimation.optimizer_memory import (
 )
 from tuneplan.estimation.persistent import num_trained_layers, quantized_bytes
 from tuneplan.estimation.roles import Place, Role, as_trained, head_of, role_of, with_expert_targets
+from tuneplan.frozen import dataclass
 from tuneplan.spec.architecture import Layer, ModelArchitecture, Weight
 from tuneplan.spec.recipe import (
     DType,

@@ -7,11 +7,11 @@ runs replace them (``validate`` says how often they hold).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from enum import StrEnum
 from statistics import NormalDist
 from typing import Final
 
+from tuneplan.frozen import dataclass
 from tuneplan.spec.answer import Basis, Estimate
 from tuneplan.spec.architecture import Attention as AttentionBlock
 from tuneplan.spec.architecture import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tuneplan.estimation.entry import (
     EntryProfile,
@@ -17,6 +17,7 @@ from tuneplan.estimation.operations import Number, Operation
 from tuneplan.estimation.persistent import num_trained_layers
 from tuneplan.estimation.roles import Place, Role, as_trained, role_of, with_expert_targets
 from tuneplan.estimation.sharding import seen_by_layers
+from tuneplan.frozen import dataclass
 from tuneplan.spec.architecture import LayerGroup, ModelArchitecture
 from tuneplan.spec.parallelism import Parallelism
 from tuneplan.spec.recipe import Checkpointing, DType, Method, TrainingRecipe

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Final
 
+from tuneplan.frozen import dataclass
 from tuneplan.spec.stated import StatedJob
 
 PLACEHOLDER: Final = "train.jsonl"

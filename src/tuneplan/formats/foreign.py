@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any, Protocol
 
 from tuneplan.errors import Mistake
+from tuneplan.frozen import dataclass
 from tuneplan.language import Message
 from tuneplan.spec.answer import Notice
 from tuneplan.spec.stated import StatedJob

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tuneplan.formats import typed_values as typed
 from tuneplan.formats.carrying import Carrier
 from tuneplan.formats.foreign import ForeignDocument
 from tuneplan.formats.tables import Reasons
+from tuneplan.frozen import dataclass
 from tuneplan.language import Message, message
 
 _OFF = message("key_off", "switched off, as it is where nobody asks for it")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from tuneplan.frozen import dataclass
 from tuneplan.spec.stated import StatedJob
 
 PORT: Final = 29500

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
+
+from tuneplan.frozen import dataclass
 
 _LEAVES: Final[dict[str, tuple[str, ...]]] = {
     "self_attn": (

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from tuneplan.formats.shell_values import Token
+from tuneplan.frozen import dataclass
 
 # Programs that only start others, and the options of theirs that take no value of their own.
 LAUNCHERS: Final = {

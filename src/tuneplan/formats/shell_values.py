@@ -10,11 +10,12 @@ import ast
 import operator
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from tuneplan.errors import UnreadableFile
 from tuneplan.formats.shell_words import Command, Kind, Piece, Word, commands_of
+from tuneplan.frozen import dataclass
 from tuneplan.language import message
 
 _LONGEST: Final = 64 * 1024

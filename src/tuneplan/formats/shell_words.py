@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+from tuneplan.frozen import dataclass
 
 _NAME: Final = re.compile(r"[A-Za-z_]\w*|[0-9@*#?!$-]")
 _CONTINUED: Final = re.compile(r"\\[ \t]*\n")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from tuneplan.formats.carrying import Carrier
 from tuneplan.formats.foreign import ForeignDocument
+from tuneplan.frozen import dataclass
 from tuneplan.language import Message, message
 
 _OFF = message("key_off", "switched off, as it is where nobody asks for it")

@@ -8,8 +8,9 @@ Builders, tokenizers, file names and numbers of files: torchtune ``models/*/_mod
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
+
+from tuneplan.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

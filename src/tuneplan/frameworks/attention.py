@@ -8,9 +8,8 @@ length x length scores (aten/native/transformers/cuda/sdp_utils.cpp, torch 2.13)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tuneplan.frameworks.context import Context
+from tuneplan.frozen import dataclass
 from tuneplan.language import Message, message
 from tuneplan.spec.architecture import Attention
 from tuneplan.spec.recipe import AttentionKernel, DType

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tuneplan.estimation.adapters import split_targets
 from tuneplan.frameworks.attention import AttentionChoice, choose_kernel
@@ -12,6 +12,7 @@ from tuneplan.frameworks.optimizers import implementation_of, make_optimizer
 from tuneplan.frameworks.quantized_base import quantization_of
 from tuneplan.frameworks.settings import Settings
 from tuneplan.frameworks.stack import FsdpUpcast, KbitPreparation, Stack
+from tuneplan.frozen import dataclass
 from tuneplan.language import Message, message
 from tuneplan.spec.parallelism import Strategy
 from tuneplan.spec.recipe import (

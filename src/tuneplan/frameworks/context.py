@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 
 from packaging.version import Version
@@ -11,6 +11,7 @@ from packaging.version import Version
 from tuneplan.frameworks.measured import MeasuredFacts
 from tuneplan.frameworks.timeline import Fact, known, look_up
 from tuneplan.frameworks.versions import newest_release, read_version, release_date
+from tuneplan.frozen import dataclass
 from tuneplan.spec.architecture import MixtureOfExperts, ModelArchitecture
 from tuneplan.spec.hardware import Accelerator
 from tuneplan.spec.parallelism import Offload, Strategy

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from tuneplan.frameworks.context import Context, Head
 from tuneplan.frameworks.ledger import Default
 from tuneplan.frameworks.settings import Defaults, Settings
 from tuneplan.frameworks.stack import Stack
+from tuneplan.frozen import dataclass
 from tuneplan.spec.parallelism import Strategy
 from tuneplan.spec.recipe import Method
 

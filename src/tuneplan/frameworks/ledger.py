@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Generic, TypeVar
 
 from tuneplan.errors import InvalidRequest, Mistake
 from tuneplan.frameworks.timeline import Fact
+from tuneplan.frozen import dataclass
 from tuneplan.language import Message, message
 from tuneplan.spec.answer import Assumption, Notice
 

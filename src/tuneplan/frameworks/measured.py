@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from tuneplan.frozen import dataclass
 from tuneplan.spec.parallelism import Strategy
 
 _BLANK: Final = frozenset({"", "unknown", "not stated", "n/a"})

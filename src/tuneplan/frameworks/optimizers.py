@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
 from typing import Final
 
 from tuneplan.errors import NotSupported
 from tuneplan.frameworks.context import Software
 from tuneplan.frameworks.ledger import Default, Ledger, by_rule
+from tuneplan.frozen import dataclass
 from tuneplan.language import message
 from tuneplan.spec.recipe import DType, Optimizer, OptimizerFamily, OptimizerImplementation
 

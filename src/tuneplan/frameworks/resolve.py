@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from tuneplan.frameworks.build import build_recipe
 from tuneplan.frameworks.checks import check_packing, check_stated
@@ -17,6 +16,7 @@ from tuneplan.frameworks.registry import find_framework, split_name
 from tuneplan.frameworks.settings import RunSettings
 from tuneplan.frameworks.sharding import resolve_parallelism
 from tuneplan.frameworks.software import resolve_software
+from tuneplan.frozen import dataclass
 from tuneplan.language import message
 from tuneplan.spec.answer import Assumption, Notice
 from tuneplan.spec.architecture import ModelArchitecture

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tuneplan.frameworks.context import Head
 from tuneplan.frameworks.ledger import Default
+from tuneplan.frozen import dataclass
 from tuneplan.spec.parallelism import Offload, Strategy
 from tuneplan.spec.recipe import Checkpointing, DType, Method, Objective
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from tuneplan.frameworks.ledger import Default
+from tuneplan.frozen import dataclass
 from tuneplan.spec.recipe import (
     AttentionKernel,
     DType,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -18,6 +17,7 @@ from packaging.version import Version
 
 from tuneplan.errors import CatalogError
 from tuneplan.frameworks.versions import read_version, release_date
+from tuneplan.frozen import dataclass
 from tuneplan.language import message
 
 

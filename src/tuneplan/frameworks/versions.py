@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -13,6 +12,7 @@ from typing import Final
 
 from packaging.version import InvalidVersion, Version
 
+from tuneplan.frozen import dataclass
 from tuneplan.units import date_in
 
 AS_OF: Final = "2026-11-30"

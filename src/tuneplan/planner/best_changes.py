@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
 from tuneplan.diagnosis.outcome import Outcome
 from tuneplan.estimation.uncertainty import Fit
+from tuneplan.frozen import dataclass
 from tuneplan.planner.changes import Change
 from tuneplan.planner.outcomes import outcome_of
 from tuneplan.planner.variants import TriedChange, Trying

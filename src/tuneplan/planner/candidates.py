@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tuneplan.errors import Mistake
+from tuneplan.frozen import dataclass
 from tuneplan.language import Message
 from tuneplan.planner.space import Space, Variant
 from tuneplan.spec.hardware import Accelerator

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from tuneplan.estimation.batches import sample_lengths
+from tuneplan.frozen import dataclass
 from tuneplan.language import Message, message
 from tuneplan.planner.resolving import Resolved
 from tuneplan.spec.parallelism import Offload, Strategy

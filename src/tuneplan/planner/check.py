@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -14,6 +13,7 @@ from tuneplan.diagnosis.lint import lint, not_judged
 from tuneplan.diagnosis.outcome import Outcome, Variant
 from tuneplan.estimation.batches import sample_lengths
 from tuneplan.estimation.run_time import RunTime
+from tuneplan.frozen import dataclass
 from tuneplan.planner.best_changes import BestChange, best_changes
 from tuneplan.planner.estimate import JobEstimate, estimate_job
 from tuneplan.planner.importing import Configuration, in_own_words

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tuneplan.errors import InvalidRequest, Mistake
+from tuneplan.frozen import dataclass
 from tuneplan.language import message
 from tuneplan.spec.answer import Assumption, Basis, Notice
 from tuneplan.spec.data import TokenStatistics

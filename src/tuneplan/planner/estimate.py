@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tuneplan.catalog.offers import offer_notices
@@ -15,6 +15,7 @@ from tuneplan.errors import NotSupported
 from tuneplan.estimation.persistent import persistent
 from tuneplan.estimation.uncertainty import Fit, fit_on, memory_ranges
 from tuneplan.frameworks.loading import loading_of
+from tuneplan.frozen import dataclass
 from tuneplan.language import message
 from tuneplan.planner.dataset import Dataset, read_dataset
 from tuneplan.planner.doubts import doubts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tuneplan.estimation.batches import (
     BatchShape,
@@ -34,6 +34,7 @@ from tuneplan.estimation.uncertainty import (
 )
 from tuneplan.estimation.utilization import model_flop_per_token, recompute_flop
 from tuneplan.estimation.walking import Walked, walk_model
+from tuneplan.frozen import dataclass
 from tuneplan.spec.answer import Basis, Estimate, Term
 from tuneplan.spec.architecture import ModelArchitecture
 from tuneplan.spec.data import TokenStatistics

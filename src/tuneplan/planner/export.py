@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from tuneplan.formats.exports import ENGINES, WRITERS, engine_files, launch_file
 from tuneplan.formats.foreign import ExportedFile
 from tuneplan.formats.launching import Launch
 from tuneplan.formats.requirements import requirements_file
+from tuneplan.frozen import dataclass
 from tuneplan.language import message
 from tuneplan.planner.dataset import Dataset
 from tuneplan.planner.estimate import memory_by_formula, resolve_job

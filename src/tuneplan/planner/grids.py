@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -14,6 +14,7 @@ from tuneplan.estimation.persistent import Persistent, persistent
 from tuneplan.estimation.sharding import seen_by_layers
 from tuneplan.estimation.walking import Walked, walk_model
 from tuneplan.frameworks.resolve import ResolvedRecipe
+from tuneplan.frozen import dataclass
 from tuneplan.planner.candidates import accumulations
 from tuneplan.planner.dataset import Dataset
 from tuneplan.planner.evaluating import imbalance_of, shape_of_batch

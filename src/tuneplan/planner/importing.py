@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from tuneplan.formats.foreign import ForeignDocument, Imported
 from tuneplan.formats.model_folder import named_by_folder
 from tuneplan.formats.reading import companions_of, no_companions, read_foreign
 from tuneplan.formats.registry import FORMATS, format_named, recognised
+from tuneplan.frozen import dataclass
 from tuneplan.language import message
 from tuneplan.spec.answer import Notice
 from tuneplan.spec.stated import StatedJob

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tuneplan.errors import TuneplanError
+from tuneplan.frozen import dataclass
 from tuneplan.language import Message, message
 from tuneplan.planner.dataset import Dataset
 from tuneplan.planner.estimate import JobEstimate, estimate_job

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tuneplan.diagnosis.oom_cause import Cause, FoundCause, cause_of
 from tuneplan.diagnosis.oom_matches import (
@@ -18,6 +18,7 @@ from tuneplan.diagnosis.oom_text import Failure, Log, Source
 from tuneplan.errors import NotSupported
 from tuneplan.estimation.persistent import persistent
 from tuneplan.formats.foreign import Fate
+from tuneplan.frozen import dataclass
 from tuneplan.language import message
 from tuneplan.planner.estimate import JobEstimate, estimate_job
 from tuneplan.planner.importing import Configuration, in_own_words

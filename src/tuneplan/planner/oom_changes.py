@@ -7,7 +7,7 @@ estimating the changed job.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import IntEnum
 from typing import Final
 
@@ -16,6 +16,7 @@ import numpy as np
 from tuneplan.diagnosis.oom_cause import Cause, unusable_bytes
 from tuneplan.diagnosis.oom_stage import Stage
 from tuneplan.estimation.batches import sample_lengths
+from tuneplan.frozen import dataclass
 from tuneplan.language import Message, message
 from tuneplan.planner.oom_situation import (
     Situation,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from tuneplan.diagnosis.oom_stage import Stage
 from tuneplan.economics.money import convert
 from tuneplan.errors import InputError
+from tuneplan.frozen import dataclass
 from tuneplan.language import Message, message
 from tuneplan.planner.estimate import JobEstimate
 from tuneplan.planner.oom_changes import Change, Lever, Price

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 
 from tuneplan.diagnosis.oom_cause import FoundCause, JobNeeds
@@ -11,6 +11,7 @@ from tuneplan.diagnosis.oom_stage import FoundStage, Stage
 from tuneplan.diagnosis.oom_text import Failure, Source
 from tuneplan.estimation.persistent import persistent, shards_of
 from tuneplan.estimation.uncertainty import FRAGMENTATION
+from tuneplan.frozen import dataclass
 from tuneplan.planner.dataset import Dataset
 from tuneplan.planner.estimate import JobEstimate, estimate_job, memory_by_formula, resolve_job
 from tuneplan.planner.evaluating import DEFAULT_CONTEXT_BYTES

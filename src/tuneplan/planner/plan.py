@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import perf_counter
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuneplan.errors import InputError, InvalidRequest
+from tuneplan.frozen import dataclass
 from tuneplan.language import message
 from tuneplan.planner.candidates import BATCH_TOLERANCE, Table, for_chip, one_micro_batch
 from tuneplan.planner.dataset import Dataset, read_dataset

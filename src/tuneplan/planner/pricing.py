@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tuneplan.economics.money import convert
+from tuneplan.frozen import dataclass
 from tuneplan.planner.candidates import Table
 from tuneplan.planner.offering import compared_currency, rejection
 from tuneplan.planner.sources import Sources

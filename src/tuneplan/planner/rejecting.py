@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tuneplan.frozen import dataclass
 from tuneplan.language import Message, message
 from tuneplan.planner.candidates import Table
 from tuneplan.planner.offering import REASONS

@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 
 from tuneplan.catalog.links import resolve_cluster
@@ -15,6 +15,7 @@ from tuneplan.errors import InputError, InvalidRequest, Mistake, NotSupported, U
 from tuneplan.estimation.batches import BatchShape
 from tuneplan.estimation.run_time import Schedule
 from tuneplan.frameworks.resolve import ResolvedRecipe, resolve_recipe
+from tuneplan.frozen import dataclass
 from tuneplan.language import message
 from tuneplan.planner.dataset import Dataset
 from tuneplan.planner.evaluating import shape_of_batch

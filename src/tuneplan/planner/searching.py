@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final
 
 import numpy as np
@@ -21,6 +21,7 @@ from tuneplan.errors import InputError, InvalidRequest, Mistake
 from tuneplan.estimation.memory import workspace_bytes
 from tuneplan.estimation.uncertainty import FRAGMENTATION
 from tuneplan.frameworks.resolve import ResolvedRecipe, resolve_recipe
+from tuneplan.frozen import dataclass
 from tuneplan.language import Message, message
 from tuneplan.planner.candidates import (
     ChipClass,

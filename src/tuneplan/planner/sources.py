@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +12,7 @@ from tuneplan.catalog.kernels import load_curves
 from tuneplan.catalog.models import ModelCatalog, load_models
 from tuneplan.catalog.offers import OfferCatalog, load_offers
 from tuneplan.errors import InputError, InvalidRequest, Mistake
+from tuneplan.frozen import dataclass
 from tuneplan.spec.hardware import Accelerator
 from tuneplan.spec.kernels import ChipCurves
 from tuneplan.spec.stated import StatedJob

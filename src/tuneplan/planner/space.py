@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType
 from typing import Any, Final
 
 from tuneplan.catalog.accelerators import ResolvedAccelerator
 from tuneplan.errors import InvalidRequest, Mistake, NotSupported, UnknownName
+from tuneplan.frozen import dataclass
 from tuneplan.language import message
 from tuneplan.planner.sources import Sources
 from tuneplan.spec.answer import Assumption, Notice

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tuneplan.estimation.uncertainty import Fit
+from tuneplan.frozen import dataclass
 from tuneplan.language import message
 from tuneplan.planner.estimate import fits_on_every_card, memory_by_formula, resolve_job
 from tuneplan.planner.evaluating import MemoryAnswer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from tuneplan.estimation.allocator import CachingAllocator
@@ -21,6 +21,7 @@ from tuneplan.estimation.uncertainty import (
     prior_factors,
 )
 from tuneplan.frameworks.loading import loading_of
+from tuneplan.frozen import dataclass
 from tuneplan.planner.evaluating import DEFAULT_CONTEXT_BYTES, MemoryAnswer
 from tuneplan.planner.resolving import Resolved
 from tuneplan.spec.answer import Basis, Estimate, Term

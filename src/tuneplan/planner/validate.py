@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 from tuneplan.errors import InputError
+from tuneplan.frozen import dataclass
 from tuneplan.language import Message
 from tuneplan.runs.comparison import Comparison, Prediction, Verdicts, compare, judge
 from tuneplan.runs.reading import Completeness, read_complete, read_records

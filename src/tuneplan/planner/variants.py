@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from tuneplan.diagnosis.outcome import Outcome
 from tuneplan.errors import TuneplanError
 from tuneplan.estimation.uncertainty import Verdict
+from tuneplan.frozen import dataclass
 from tuneplan.planner.changes import Change, changes_of, other_card
 from tuneplan.planner.changing import with_settings
 from tuneplan.planner.estimate import JobEstimate, estimate_job, fits_on_every_card

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from tuneplan.frozen import dataclass
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType

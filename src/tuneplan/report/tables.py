@@ -7,10 +7,10 @@ control characters, so it reads the same in a file, in a pipe and on a terminal.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tuneplan.contract.parts import MoneyRange, Range
+from tuneplan.frozen import dataclass
 from tuneplan.report.narrow import FactsOrList, TableOrList
 from tuneplan.report.page import Page
 from tuneplan.units import DAY_S, GIB, HOUR_S, MINUTE_S

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from tuneplan.frozen import dataclass
 from tuneplan.runs.rows import MeasuredRun
 
 

@@ -7,11 +7,11 @@ with the whole device figure. A figure without a kind or a unit is compared with
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
+from tuneplan.frozen import dataclass
 from tuneplan.runs.rows import MeasuredRun, MemoryKind
 from tuneplan.spec.answer import Estimate, Term
 

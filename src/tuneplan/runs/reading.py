@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from io import StringIO
 from pathlib import Path
@@ -17,6 +16,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from tuneplan.errors import InvalidRequest, Mistake, UnreadableFile
+from tuneplan.frozen import dataclass
 from tuneplan.language import Message, message
 
 REQUIRED_COLUMN: Final = "model"

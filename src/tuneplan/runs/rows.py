@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
 from tuneplan.errors import InvalidQuantity
+from tuneplan.frozen import dataclass
 from tuneplan.language import Message, message
 from tuneplan.runs.reading import Record
 from tuneplan.units import GB, GIB, parse_bytes

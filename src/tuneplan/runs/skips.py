@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from tuneplan.frozen import dataclass
 from tuneplan.language import Message, message
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Final
 
+from tuneplan.frozen import dataclass
 from tuneplan.runs.rows import MeasuredRun
 from tuneplan.units import MONTHS, date_in
 

@@ -8,10 +8,10 @@ the median over the sources of each source's own median (a pooled median is most
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from tuneplan.frozen import dataclass
 from tuneplan.runs.comparison import Comparison, Quantity
 
 SINGLE: Final = "single"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 
+from tuneplan.frozen import dataclass
 from tuneplan.spec.recipe import DType
 
 

@@ -7,9 +7,9 @@ shapes; ``estimation.kernel_time`` interpolates, ``catalog.kernels`` loads.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from tuneplan.frozen import dataclass
 from tuneplan.spec.answer import Assumption, Basis
 
 if TYPE_CHECKING:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
+
+from tuneplan.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from tuneplan.frozen import dataclass
 
 
 class Strategy(StrEnum):

@@ -6,8 +6,9 @@ really does, and lists each as an assumption.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from tuneplan.frozen import dataclass
 
 
 class DType(StrEnum):

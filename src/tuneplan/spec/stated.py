@@ -7,11 +7,12 @@ Names follow the job file (``docs/reference/job.md``).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from decimal import Decimal
 from types import MappingProxyType
 from typing import Any
 
+from tuneplan.frozen import dataclass
 from tuneplan.spec.answer import Notice
 
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from tuneplan.errors import MissingExtra, UnreadableFile
+from tuneplan.frozen import dataclass
 from tuneplan.language import message
 
 NUM_THREADS: Final = min(8, os.cpu_count() or 1)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+
+from tuneplan.frozen import dataclass
 
 
 def _none() -> Mapping[str, str]:

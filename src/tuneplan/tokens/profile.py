@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 
+from tuneplan.frozen import dataclass
 from tuneplan.language import Message
 from tuneplan.spec.answer import Assumption, Basis, Estimate, Notice
 from tuneplan.spec.data import TokenStatistics

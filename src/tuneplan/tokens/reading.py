@@ -10,11 +10,11 @@ import gzip
 import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, Final
 
+from tuneplan.frozen import dataclass
 from tuneplan.language import Message, message
 from tuneplan.tokens.files import UTF8_MARK, file_format, unpacked
 from tuneplan.units import MIB, format_gb

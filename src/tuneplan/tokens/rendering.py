@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from tuneplan.frozen import dataclass
 from tuneplan.language import message
 from tuneplan.spec.answer import Assumption
 from tuneplan.tokens.encoders import Rendered

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from tuneplan.frozen import dataclass
 from tuneplan.language import Message, message
 from tuneplan.tokens.reading import kind_of
 

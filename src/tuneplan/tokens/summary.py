@@ -5,11 +5,12 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from time import perf_counter
 from types import MappingProxyType
 from typing import Final
 
+from tuneplan.frozen import dataclass
 from tuneplan.language import Message, message
 from tuneplan.spec.answer import Assumption, Basis, Estimate, Notice
 from tuneplan.tokens.encoders import (

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
 from tuneplan.errors import InputError, UnknownName, UnreadableFile
+from tuneplan.frozen import dataclass
 from tuneplan.language import message
 from tuneplan.tokens.byte_pairs import read_ranks, tekken_encoder, tiktoken_encoder
 from tuneplan.tokens.encoders import ApproximateEncoder, Encoder, TokenizersEncoder

@@ -9,11 +9,12 @@ import os
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
+from tuneplan.frozen import dataclass
 from tuneplan.tracing.wire import (
     Traced,
     TraceRequest,

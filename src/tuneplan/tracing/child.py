@@ -9,11 +9,12 @@ import subprocess
 import tempfile
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from tuneplan.errors import NotSupported, TraceStopped
+from tuneplan.frozen import dataclass
 from tuneplan.language import Message, message
 from tuneplan.tracing.environment import Interpreter
 from tuneplan.tracing.wire import Traced, TraceRequest, read_traced, request_document

@@ -7,13 +7,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 from typing import Final
 
 from tuneplan.errors import InvalidRequest, MissingExtra, Mistake
+from tuneplan.frozen import dataclass
 from tuneplan.language import Message, message
 from tuneplan.tracing.versions import NEWEST_TORCH, OLDEST_TORCH, check_torch
 

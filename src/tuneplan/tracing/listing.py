@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
+from tuneplan.frozen import dataclass
 from tuneplan.language import Message, message
 from tuneplan.tracing.recording import Recording
 from tuneplan.tracing.wire import Traced, TraceRequest

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from tuneplan.frozen import dataclass
 from tuneplan.tracing.replay import HISTORY, SHORT, Played, Replayed, replay
 
 AHEAD = (4, 16, 64, 1_000_000)

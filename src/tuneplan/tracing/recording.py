@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
+
+from tuneplan.frozen import dataclass
 
 NEVER: Final = -2  # birth of a block that was never there
 

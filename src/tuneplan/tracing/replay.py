@@ -15,11 +15,12 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from tuneplan.estimation import blocks as cached
 from tuneplan.estimation.allocator import CachingAllocator, OutOfMemory
+from tuneplan.frozen import dataclass
 from tuneplan.tracing.recording import Recording
 
 HISTORY = (0.6, 0.7, 0.8, 0.9)

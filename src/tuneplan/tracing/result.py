@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
 
+from tuneplan.frozen import dataclass
 from tuneplan.tracing.recording import Block, Recording
 
 _ROUND = 512  # CUDACachingAllocator.cpp kMinBlockSize: every block is a multiple of it

@@ -8,12 +8,12 @@ outputs are new storages, which lie on an argument's storage, which are an argum
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from tuneplan.frozen import dataclass
 from tuneplan.tracing.device import device_type, fresh_fake, view_fake
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Final
 
+from tuneplan.frozen import dataclass
 from tuneplan.tracing.device import DEVICE
 
 VERSION: Final = "3.3.0"

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from tuneplan.errors import NotSupported
+from tuneplan.frozen import dataclass
 from tuneplan.language import message
 from tuneplan.tracing.device import fake_device, patched
 from tuneplan.tracing.values import KnownValues, on_host

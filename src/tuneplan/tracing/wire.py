@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import field, fields, is_dataclass
 from enum import Enum
 from typing import Any
 
+from tuneplan.frozen import dataclass
 from tuneplan.spec import architecture as architectures
 from tuneplan.spec import parallelism as parallelisms
 from tuneplan.spec import recipe as recipes

@@ -6,8 +6,6 @@ GLM-5 add an indexer that picks the keys each query sees. Names as in transforme
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tuneplan.catalog.architectures.fields import Fields
 from tuneplan.catalog.architectures.mixtures import (
     gated_experts,
@@ -21,6 +19,7 @@ from tuneplan.catalog.architectures.parts import (
     linear,
     norm,
 )
+from tuneplan.frozen import dataclass
 from tuneplan.spec.architecture import (
     Attention,
     AttentionKind,

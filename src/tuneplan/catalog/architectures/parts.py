@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, Literal, TypeVar
 
 from tuneplan.catalog.architectures.fields import Fields
+from tuneplan.frozen import dataclass
 from tuneplan.spec.architecture import (
     Attention,
     AttentionKind,

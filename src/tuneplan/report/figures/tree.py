@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, TypeAlias
 
 from tuneplan.contract.answers import EstimateBody, ExplainedInput, ExplainedNode
 from tuneplan.contract.plain_json import json_value
+from tuneplan.frozen import dataclass
 from tuneplan.planner.estimate import JobEstimate
 from tuneplan.planner.sources import Sources
 from tuneplan.report.estimate_answer import estimate_body
