@@ -76,6 +76,9 @@ def test_a_lora_file_in_the_words_of_a_job():
         ("finetuning_type: full\npure_bf16: true", {"precision": "none", "dtype": "bfloat16"}),
         ("finetuning_type: full\nfp8: true\nbf16: true", {"precision": "fp8"}),
         ("finetuning_type: full\ndo_train: true", {"precision": "fp32"}),
+        ("finetuning_type: full\nbf16: false", {"precision": "fp32"}),
+        ("finetuning_type: lora\nbf16: false\nfp16: false", {"precision": "bf16"}),
+        ("finetuning_type: full\nbf16: false\nfp16: true", {"precision": "fp16"}),
         (
             (
                 "finetuning_type: full\nfp16: true\ndisable_gradient_checkpointing: true"
@@ -281,3 +284,9 @@ def test_a_file_of_the_new_trainer():
         "parallelism": {"strategy": "fsdp2"},
     }
     assert not found.with_fate(Fate.NOT_UNDERSTOOD)
+
+
+def test_an_adapter_without_half_precision_is_told_to_be_counted_with_it():
+    found = load("model_name_or_path: a/b\nstage: sft\nfinetuning_type: lora\nbf16: false\n")
+    told = [notice.message.code for notice in found.notices if notice.path == "bf16"]
+    assert told == ["no_half_for_adapter"]

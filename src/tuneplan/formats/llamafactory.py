@@ -124,8 +124,8 @@ def _carry(keys: Keys, document: ForeignDocument, companion: Companion) -> None:
     if workers is not None and workers > 0:
         keys.carry("ray_num_workers", ("hardware.accelerators_per_node", workers))
     keys.close(irrelevant=IRRELEVANT, not_carried=NOT_CARRIED)
+    _without_half(keys)
     carry_trainer_arguments(keys, companion)
-    _half_by_default(keys)
 
 
 def _refusals(keys: Keys) -> None:
@@ -271,16 +271,34 @@ def _precision(keys: Keys) -> None:
     )
 
 
-def _half_by_default(keys: Keys) -> None:
-    """Without bf16, fp16 or pure_bf16, what is trained is fp32 and nothing runs in half."""
-    said: Any = keys.carrier.said
-    if said("training.precision") is not None or not keys.flag("do_train"):
+def _without_half(keys: Keys) -> None:
+    """Without bf16, fp16 or pure_bf16, what is trained is fp32 and nothing runs in half.
+
+    ``bf16: false`` asks for it as an absent key does: ``model/adapter.py init_adapter`` casts what
+    is trained to fp32 in both, and ``pure_bf16`` alone keeps it in half. Nothing has figures for an
+    adapter without autocast; with it the same bytes are held for the adapter and its states.
+    """
+    if keys.carrier.said("training.precision") is not None or keys.flag("fp16"):
         return
-    if said("method") == "full":
+    off = keys.flag("bf16")
+    if off or (off is None and not keys.flag("do_train")):
+        return
+    if keys.carrier.said("method") == "full":
         keys.carrier.say("training.precision", "fp32")
-    text = message(
-        "no_half_precision",
-        "neither bf16 nor fp16 is set: LLaMA-Factory then keeps what it trains in fp32 and runs "
-        "without autocast",
-    )
-    keys.notice("finetuning_type", text)
+        text = message(
+            "no_half_precision",
+            "neither bf16 nor fp16 is set: LLaMA-Factory then keeps what it trains in fp32 and "
+            "runs without autocast",
+        )
+    else:
+        half = "fp16" if keys.carrier.said("training.dtype") == "float16" else "bf16"
+        keys.carrier.say("training.precision", half)
+        text = message(
+            "no_half_for_adapter",
+            "neither bf16 nor fp16 is set: LLaMA-Factory then keeps what it trains in fp32 and "
+            "runs without autocast; it is counted with autocast to {half}, the nearest that has "
+            "figures",
+            half=half,
+        )
+    keys.irrelevant(("bf16", "fp16"), message("half_is_off", "off: nothing runs under autocast"))
+    keys.notice("finetuning_type" if off is None else "bf16", text)
