@@ -159,3 +159,19 @@ def test_paths_of_data_fit_the_place_of_the_job_file(
     answer = answer_of(capsys, "import", "import", str(folder / "train.yml"), "-o", str(output))
     if (answer["job"].get("data") or {}).get("path"):
         assert answer["job"]["data"]["path"] == os.path.join("configs", "chats.jsonl")  # noqa: PTH118
+
+
+def test_a_job_file_on_stdout_tells_the_warnings_too_within_80_columns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "train.yaml"
+    path.write_text(
+        "model_name_or_path: meta-llama/Meta-Llama-3-8B\nstage: sft\nfinetuning_type: lora\n"
+        "bf16: false\ndataset: somebody\ncutoff_len: 1024\n",
+        encoding="utf-8",
+    )
+    assert run(["import", str(path)]) == 0
+    written = capsys.readouterr().out
+    assert "# Warnings:" in written
+    assert "counted with autocast" in " ".join(written.replace("#", " ").split())
+    assert max(map(len, written.splitlines())) <= 80

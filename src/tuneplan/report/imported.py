@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import textwrap
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final
 
 from tuneplan.contract.answers import ErrorEntry, header
 from tuneplan.contract.checked import ImportAnswer, Key
@@ -20,6 +21,8 @@ from tuneplan.report.tables import heading, paragraph, points, render, value_tex
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+_REMARK_WIDTH: Final = 78  # with its sign a line of 80 columns
 
 
 def import_answer(found: ImportedJob, *, as_of: str, output: str | None) -> ImportAnswer:
@@ -45,7 +48,19 @@ def job_file_text(answer: ImportAnswer) -> str:
     """The job file: each key with the key that it comes from, and at its end what is missing."""
     remarks = {job_key: place_of(key, answer) for key in answer.carried for job_key in key.job_keys}
     text = job_yaml(answer.job, remarks, head=say("From {files}", files=", ".join(answer.files)))
-    return text + "".join(f"# {line}".rstrip() + "\n" for line in _missing(answer))
+    return text + "".join(f"# {line}".rstrip() + "\n" for line in _wrapped(_missing(answer)))
+
+
+def _wrapped(lines: Iterable[str]) -> Iterator[str]:
+    """Remarks that stand alone, at most 80 columns wide with their sign; keys stay whole."""
+    for line in lines:
+        yield from textwrap.wrap(
+            line,
+            _REMARK_WIDTH,
+            subsequent_indent="    " if line.startswith("  ") else "",
+            break_long_words=False,
+            break_on_hyphens=False,
+        ) or [""]
 
 
 def place_of(key: Key, answer: ImportAnswer) -> str:
@@ -73,10 +88,14 @@ def _missing(answer: ImportAnswer) -> Iterator[str]:
         yield ""
         yield say("No estimate can be made of:")
         yield from (f"  {one.path or ''}: {_one_line(one.message)}" for one in answer.refused)
+    if answer.warnings:
+        yield ""
+        yield say("Warnings:")
+        yield from (f"  {_one_line(warning.message, 1_000)}" for warning in answer.warnings)
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text.split())[:200]
+def _one_line(text: str, most: int = 200) -> str:
+    return " ".join(text.split())[:most]
 
 
 def import_text(answer: ImportAnswer, page: Page, *, full: bool = False) -> str:
