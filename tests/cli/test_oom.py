@@ -186,3 +186,50 @@ def test_a_job_without_a_formula_is_told_of_by_its_log(
     assert answer["cause"] == "shortage"
     assert answer["warnings"][0]["code"] == "job_without_formula"
     assert run(["oom", str(path)]) == 2
+
+
+@pytest.mark.parametrize(
+    ("says", "instead", "code"),
+    [
+        ("32.50 GiB is allocated", "900.00 GiB is allocated", "figures_disagree"),
+        ("Including non-PyTorch memory, this process has 33.70 GiB memory in use.", "", None),
+        (
+            (
+                "Process 4242 has 5.00 GiB memory in use. Including non-PyTorch memory, this "
+                "process has 33.70 GiB memory in use. Of the allocated memory 32.50 GiB"
+            ),
+            "Process 4242 has 38.70 GiB memory in use. Of the allocated memory 8.00 GiB",
+            "outside_pytorch",
+        ),
+    ],
+)
+def test_figures_that_do_not_support_the_verdict_are_told(
+    says: str,
+    instead: str,
+    code: str | None,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "train.log"
+    assert says in samples.FROM_2_1
+    path.write_text(samples.FROM_2_1.replace(says, instead), encoding="utf-8")
+    codes = {one["code"] for one in answer_of(capsys, "--log", str(path))["warnings"]}
+    assert codes & {"figures_disagree", "outside_pytorch"} == ({code} if code else set())
+
+
+def test_a_log_whose_beginning_was_not_read_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "long.log"
+    path.write_text(("y" * 999 + "\n") * 6_000 + samples.BEFORE_2_1, encoding="utf-8")
+    codes = [one["code"] for one in answer_of(capsys, "--log", str(path))["warnings"]]
+    assert "end_of_log" in codes
+
+
+def test_memory_that_other_processes_hold_is_not_laid_on_the_job(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "train.log"
+    path.write_text(samples.FROM_2_1, encoding="utf-8")
+    assert run(["oom", "--log", str(path)]) == 0
+    assert "Other processes leave too little of the card" in capsys.readouterr().out

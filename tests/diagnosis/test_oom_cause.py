@@ -78,3 +78,20 @@ def test_without_a_log_the_estimate_tells(needs: JobNeeds, expected: Cause | Non
 
 def test_without_anything_nothing_is_said() -> None:
     assert cause_of(None, None).cause is None
+
+
+@pytest.mark.parametrize(
+    ("line", "sure"),
+    [
+        ("exitcode  : -9 (pid: 4242)", Confidence.MEDIUM),
+        ("command terminated with exit code 137", Confidence.MEDIUM),
+        ("    Reason:       OOMKilled", Confidence.HIGH),
+        ("Out of memory: Killed process 4711 (python) total-vm:1kB", Confidence.HIGH),
+    ],
+)
+def test_a_kill_alone_does_not_prove_that_main_memory_ran_out(line: str, sure: Confidence) -> None:
+    assert cause(line).confidence is sure
+
+
+def test_words_that_name_memory_go_before_a_bare_exit_status() -> None:
+    assert failure_of("exited with exit code 137\n  Reason: OOMKilled\n").line == 2

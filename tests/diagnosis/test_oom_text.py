@@ -169,3 +169,11 @@ def test_a_size_is_known_to_half_of_its_last_digit(size: int, unit: str) -> None
     assert failure is not None
     assert failure.requested is not None
     assert abs(failure.requested.size_bytes - size) <= failure.requested.half_step_bytes + 1
+
+
+def test_in_a_container_the_smallest_process_that_holds_the_reserved_is_this_one() -> None:
+    text = samples.FROM_2_1.replace(
+        "Including non-PyTorch memory, this process has 33.70 GiB", "Process 7 has 33.70 GiB"
+    )
+    (failure,) = read_log(text).failures  # 33.20 GiB reserved: 5.00 GiB cannot be its own
+    assert failure.others_bytes == 5 * GIB

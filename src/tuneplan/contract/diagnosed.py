@@ -104,6 +104,9 @@ class OomAnswer(Header):
         None,
         json_schema_extra={"enum": ["shortage", "fragmentation", "host", "paged_spill", None]},
     )
+    cause_confidence: str | None = Field(
+        default=None, description="high, medium, low or none; null without a cause"
+    )
     cause_evidence: list[str]
     matches: list[OomMatch]
     fixes: list[OomFix]

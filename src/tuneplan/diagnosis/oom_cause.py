@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Final
 
@@ -14,6 +15,8 @@ from tuneplan.units import format_gib
 # Fragmentation is the cause where the pieces that no request can use make up this share of the
 # card: below it a batch that is a little longer fails whether or not they are joined.
 TELLING_FRACTION: Final = 0.1
+# Words that tell of a kill and not of who asked for it; those with "memory" or "oom" tell.
+_KILLED: Final = re.compile(r"^(?!.*(?i:memory|oom)).*(?:-9\b|\b137\b|SIGKILL|Killed)", re.DOTALL)
 
 
 class Cause(StrEnum):
@@ -69,6 +72,19 @@ def cause_of(failure: Failure | None, needs: JobNeeds | None) -> FoundCause:
     """The cause, from the figures of the message first, else from the estimate."""
     if failure is None:
         return _of_job(needs)
+    if failure.source is Source.HOST and _KILLED.search(failure.text):
+        return FoundCause(
+            cause=Cause.HOST,
+            confidence=Confidence.MEDIUM,
+            evidence=(
+                message(
+                    "killed_words",
+                    "a process was killed (signal 9): the kernel does so when main memory runs "
+                    "out, but a time limit or a person may have done it too; dmesg tells: {text}",
+                    text=failure.text,
+                ),
+            ),
+        )
     if failure.source is Source.HOST:
         return FoundCause(
             cause=Cause.HOST,

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
@@ -104,21 +105,25 @@ class Log:
         frames: Of the traceback that the first failure ends, outermost first.
         lines: The log without colours, rank marks and overwritten progress, up to the first
             failure; each with its number in the file.
+        first_line: Number of the first line that was read; more than 1 where the log is long.
     """
 
     failures: tuple[Failure, ...]
     frames: tuple[Frame, ...]
     lines: tuple[tuple[int, str], ...]
+    first_line: int = 1
 
     @property
     def failure(self) -> Failure | None:
         """The failure that the others follow from.
 
         A launcher kills the ranks that are left once one has failed, so the host's own words count
-        only where the card's do not stand in the log.
+        only where the card's do not stand in the log; and words that name memory go before a bare
+        exit status.
         """
         of_card = [one for one in self.failures if one.source is not Source.HOST]
-        return next(iter(of_card or self.failures), None)
+        told = [one for one in self.failures if re.search(r"memory|oom", one.text, re.IGNORECASE)]
+        return next(iter(of_card or told or self.failures), None)
 
 
 def read_log(text: str, first_line: int = 1) -> Log:
@@ -128,13 +133,13 @@ def read_log(text: str, first_line: int = 1) -> Log:
     """
     lines = list(_lines(text, first_line))
     found = tuple(_failures(lines))
-    log = Log(failures=found, frames=(), lines=())
+    log = Log(failures=found, frames=(), lines=(), first_line=first_line)
     first = log.failure
     if first is None:
-        return Log(failures=found, frames=(), lines=_texts(lines))
+        return replace(log, lines=_texts(lines))
     before = [line for line in lines if line.number <= first.line]
     own = [line for line in before if line.rank in ("", first.rank)]
-    return Log(failures=found, frames=tuple(_frames(own)), lines=_texts(before))
+    return replace(log, frames=tuple(_frames(own)), lines=_texts(before))
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,20 +317,25 @@ def _of_allocator(line: _Line, window: str, shown: str) -> Failure:
         reserved=reserved,
         free=_after("of which SIZE is free", window) or _after("SIZE free", window),
         process_bytes=process.size_bytes if process else None,
-        others_bytes=_others(window, own_is_named=process is not None),
+        others_bytes=_others(window, reserved, own_is_named=process is not None),
     )
 
 
-def _others(window: str, *, own_is_named: bool) -> int | None:
+def _others(window: str, reserved: Printed | None, *, own_is_named: bool) -> int | None:
     """What the listed processes hold.
 
     Where no line names this process itself, it is one of those listed (a container hides its
-    number), and nothing is known of others.
+    number): the smallest that holds what PyTorch reserved. Where it is the only one, nothing is
+    known of others.
     """
-    if not own_is_named:
-        return None
-    sizes = re.findall(rf"Process \d+ has {_SIZE} memory in use", window)
-    return sum(_printed(size, _unit(unit)).size_bytes for size, unit in sizes)
+    sizes = [
+        _printed(size, _unit(unit)).size_bytes
+        for size, unit in re.findall(rf"Process \d+ has {_SIZE} memory in use", window)
+    ]
+    if own_is_named:
+        return sum(sizes)
+    may_be_own = [size for size in sizes if reserved is not None and size >= reserved.size_bytes]
+    return sum(sizes) - min(may_be_own) if may_be_own and len(sizes) > 1 else None
 
 
 _FRAME_PATTERNS: Final = (

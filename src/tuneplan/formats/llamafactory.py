@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import PurePosixPath
-from typing import Any, Final
+from typing import Final
 
 from tuneplan.formats import llamafactory_v1, llamafactory_writing
 from tuneplan.formats.carrying import Carrier

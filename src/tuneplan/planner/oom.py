@@ -38,6 +38,7 @@ from tuneplan.units import format_gib
 
 _NAMED = 6  # keys that are named in the warning
 _KEPT_BATCHES = 64  # evaluation batches whose joined logits are looked for
+_LARGE_OUTSIDE = 0.15  # contexts, NCCL and libraries hold less of a card than this
 _SAME_CARD = 0.05  # how far a message's capacity may be from the catalogue's
 
 
@@ -291,9 +292,17 @@ def _on_log(log: Log) -> Iterator[Notice]:
             "the log has no message about memory: nothing in it shows what ran out",
         )
         yield Notice(message=text)
+    if log.first_line > 1:
+        text = message(
+            "end_of_log",
+            "the log is long: its end was read, from line {line} on",
+            line=log.first_line,
+        )
+        yield Notice(message=text)
     failure = log.failure
     if failure is None:
         return
+    yield from _on_figures(failure)
     if len(log.failures) > 1:
         text = message(
             "several_failures",
@@ -315,6 +324,33 @@ def _on_log(log: Log) -> Iterator[Notice]:
             "others_on_card",
             "other processes hold {size} of the same card",
             size=format_gib(failure.others_bytes),
+        )
+        yield Notice(message=text)
+
+
+def _on_figures(failure: Failure) -> Iterator[Notice]:
+    """What the figures of a message leave open, or say against each other."""
+    if failure.capacity is None or failure.reserved is None:
+        return
+    capacity, reserved = failure.capacity.size_bytes, failure.reserved.size_bytes
+    if reserved > capacity * (1 + _SAME_CARD):
+        text = message(
+            "figures_disagree",
+            "the message's own figures contradict each other: {reserved} reserved on a card of "
+            "{capacity}; nothing that rests on them is sure",
+            reserved=format_gib(reserved),
+            capacity=format_gib(capacity),
+        )
+        yield Notice(message=text)
+    if failure.free is None or failure.process_bytes is not None or failure.others_bytes:
+        return
+    outside = capacity - failure.free.size_bytes - reserved
+    if outside > _LARGE_OUTSIDE * capacity:
+        text = message(
+            "outside_pytorch",
+            "{size} of the card are neither free nor PyTorch's of this process: another process, "
+            "NCCL or a library holds them (nvidia-smi tells), so the job may not be too large",
+            size=format_gib(outside),
         )
         yield Notice(message=text)
 

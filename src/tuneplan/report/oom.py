@@ -82,6 +82,16 @@ def cause_label(cause: str | None) -> str:
     }.get(cause or "", say("Nothing shows what ran out"))
 
 
+def _doubted_label(answer: OomAnswer) -> str | None:
+    """Causes that a log makes likely, or that lie outside the job."""
+    if answer.cause == "host" and answer.cause_confidence == "medium":
+        return say("A process was killed, most likely because main memory ran out")
+    others, requested = answer.other_processes_bytes, answer.requested_bytes
+    if answer.cause == "shortage" and others and requested and others >= requested:
+        return say("Other processes leave too little of the card")
+    return None
+
+
 def stage_label(stage: str) -> str:
     """A stage in words."""
     return {
@@ -99,7 +109,7 @@ def _verdict(answer: OomAnswer) -> str:
     lines = [
         say(
             "{cause}, {stage}.",
-            cause=cause_label(answer.cause),
+            cause=_doubted_label(answer) or cause_label(answer.cause),
             stage=stage_label(answer.stage.name),
         )
     ]
@@ -145,6 +155,14 @@ def _time_text(fraction: Range) -> str:
     return say("{share:+.0%} time", share=fraction.likely)
 
 
+def _size_text(size_bytes: int) -> str:
+    if size_bytes >= 2**28:
+        return format_gib(size_bytes)
+    if size_bytes >= 2**14:
+        return f"{size_bytes / 2**20:.4g} MiB"
+    return say("{count} bytes", count=size_bytes)
+
+
 def _figures(answer: OomAnswer) -> Iterator[tuple[str, str]]:
     if answer.message is not None:
         yield say("Line {line}", line=answer.message.line), answer.message.text
@@ -158,7 +176,7 @@ def _figures(answer: OomAnswer) -> Iterator[tuple[str, str]]:
     )
     for name, size in sizes:
         if size:
-            yield name, format_gib(size) if size >= 2**28 else f"{size / 2**20:.4g} MiB"
+            yield name, _size_text(size)
     if answer.needed_bytes is not None:
         yield say("The job needs"), bytes_range_text(answer.needed_bytes)
     yield (

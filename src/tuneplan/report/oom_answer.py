@@ -50,6 +50,7 @@ def oom_answer(diagnosis: Diagnosis, *, as_of: str) -> OomAnswer:
             range_model(diagnosis.needed_bytes, whole=True) if diagnosis.needed_bytes else None
         ),
         cause=diagnosis.cause.cause.value if diagnosis.cause.cause else None,
+        cause_confidence=diagnosis.cause.confidence.value if diagnosis.cause.cause else None,
         cause_evidence=[str(one) for one in diagnosis.cause.evidence],
         matches=[_match(one) for one in diagnosis.matches],
         fixes=[_fix(one, place) for place, one in enumerate(diagnosis.fixes, start=1)],
