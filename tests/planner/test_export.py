@@ -115,6 +115,12 @@ def test_a_launch_file_starts_every_process(kind: str, nodes: int) -> None:
         assert "1-06:00:00" in text or "activeDeadlineSeconds: 108000" in text
 
 
+@pytest.mark.parametrize("kind", ["kubernetes", "pytorchjob"])
+def test_a_manifest_says_that_its_image_is_a_placeholder(kind: str) -> None:
+    export = exported("trl", launchers=[kind], hardware=EIGHT)
+    assert "pytorch:latest is a placeholder" in "".join(one.text for one in export.files)
+
+
 def test_torchtune_starts_under_torchrun_alone() -> None:
     with pytest.raises(CannotExport) as refused:
         exported("torchtune", launchers=["accelerate", "deepspeed", "torchrun"], hardware=EIGHT)

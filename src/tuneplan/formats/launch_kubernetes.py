@@ -87,13 +87,19 @@ def _purpose(name: str) -> Message:
     return message(
         "purpose_kubernetes",
         "for kubectl apply -f {name}; the volume claim training-data holds data and results, and "
-        "the image is yours to choose",
+        "the image {image} is a placeholder: name your own",
         name=name,
+        image=_IMAGE,
     )
 
 
 def _file(name: str, documents: list[dict[str, Any]], purpose: Message) -> ExportedFile:
-    text = "---\n".join(yaml_text((None, document)) for document in documents)
+    told = message(
+        "image_placeholder", "the image {image} is a placeholder: name your own", image=_IMAGE
+    )
+    text = "---\n".join(
+        yaml_text((told if document is documents[-1] else None, document)) for document in documents
+    )
     return ExportedFile(name=name, text=text, purpose=purpose)
 
 
