@@ -268,3 +268,17 @@ def test_a_file_that_comes_with_torchtune_tells_model_and_method_by_its_name() -
     assert said(found, "method") == "qlora"
     assert said(found, "hardware.accelerators_per_node") == 1
     assert "shipped_config" in [notice.message.code for notice in found.notices]
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("custom_sharded_layers: ['tok_embeddings']", True),
+        ("fsdp_cpu_offload: True", True),
+        ("data_parallel_shard_dim: 4", False),
+        ("", False),
+    ],
+)
+def test_keys_of_a_distributed_recipe_without_a_count_of_cards_are_told(line, told):
+    notices = loaded("torchtune", f"{LORA}\n    {line}\n").notices
+    assert ("distributed_without_count" in [one.message.code for one in notices]) is told

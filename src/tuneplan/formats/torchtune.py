@@ -32,6 +32,11 @@ from tuneplan.language import message
 from tuneplan.spec.stated import StatedJob
 
 NAME: Final = "torchtune"
+_OF_DISTRIBUTED: Final = (
+    *("custom_sharded_layers", "fsdp_cpu_offload", "fsdp_reshard_after_forward"),
+    *("data_parallel_shard_dim", "data_parallel_replicate_dim", "tensor_parallel_dim"),
+    *("memory_efficient_fsdp_wrap", "fsdp_sharding_strategy"),
+)
 KEYS: Final = (
     *("model", "model._component_", "tokenizer", "tokenizer._component_", "tokenizer.max_seq_len"),
     *("model.lora_rank", "model.lora_attn_modules", "model.apply_lora_to_mlp", "optimizer.fused"),
@@ -93,8 +98,27 @@ def load(document: ForeignDocument, *, companion: Companion, version: str | None
     if carrier.said("objective") in ("ppo", "grpo"):
         text = message("key_of_refused_objective", "it belongs to an objective without a formula")
         carrier.not_carried(OF_REINFORCEMENT, text)
+    _distributed_without_count(carrier, document.tree)
     close(carrier, document.tree, irrelevant=IRRELEVANT, not_carried=NOT_CARRIED)
     return carrier.finish(name=NAME, version=version, known=KEYS)
+
+
+def _distributed_without_count(carrier: Carrier, tree: Mapping[str, Any]) -> None:
+    """Keys of the distributed recipes are there, and how many cards it runs on is said elsewhere.
+
+    Source: torchtune 0.7 ``recipes/*_distributed.py``: only these read the keys.
+    """
+    if carrier.said("hardware.accelerators_per_node") is not None:
+        return
+    key = next((name for name in _OF_DISTRIBUTED if tree.get(name) not in (None, -1)), None)
+    if key is not None:
+        text = message(
+            "distributed_without_count",
+            "{key} is a key of the distributed recipes, and how many cards they run on is said "
+            "when they start: --gpu NAME:COUNT says it here, else one card is assumed",
+            key=key,
+        )
+        carrier.notice(key, text)
 
 
 def _recipe(tree: Mapping[str, Any]) -> str | None:
