@@ -1,12 +1,15 @@
 """What is wrong with the input is told: what, where, why, how to put it right; exit status 2."""
 
 import json
+import os
+import threading
 from pathlib import Path
 
 import jsonschema
 import pytest
 
 from tuneplan.cli.main import run
+from tuneplan.contract import documents
 from tuneplan.contract.schema import json_schema
 
 QWEN = ("--model", "Qwen2.5-7B", "--method", "lora")
@@ -316,3 +319,69 @@ def test_a_profile_that_cannot_be_saved_is_told(
     arguments = ("profile", str(data), "--tokenizer", "approximate", "--save", str(tmp_path))
     text, _ = refused(capsys, *arguments, command="data")
     assert "cannot be written" in text
+
+
+AXOLOTL = Path(__file__).parents[2] / "examples" / "axolotl_chat.yml"
+
+
+@pytest.mark.parametrize("line", [("estimate",), ("plan",), ("export", "--to", "trl")])
+def test_somebody_s_own_configuration_in_place_of_a_job_is_sent_to_import(
+    line: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    command, *flags = line
+    _, (error,) = refused(capsys, str(AXOLOTL), *flags, command=command)
+    assert error["code"] == "foreign_not_job"
+    assert "tuneplan import" in str(error["how_to_fix"])
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "code", "words"),
+    [
+        ("a.yaml", "model: 7B\n---\nmodel: 7B\n", "second_document", "a second document"),
+        ("a.json", '{"model": "7B", "n": ' + "9" * 5_000 + "}", "too_many_digits", "digits"),
+        (
+            "a.json",
+            '{"model_name_or_path": "a/b", "bf16": true, "output_dir": "o", "num_train_epochs": NaN}',
+            "wrong_kind",
+            "got nan",
+        ),
+    ],
+)
+def test_what_does_not_read_is_told_in_words_of_people(
+    name: str,
+    text: str,
+    code: str,
+    words: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    _, (error,) = refused(capsys, str(path), command="check")
+    assert error["code"] == code
+    assert words in str(error["message"])
+
+
+def test_a_blank_name_is_no_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    _, (error,) = refused(capsys, "", command="check")
+    assert error["code"] == "blank_name"
+
+
+def test_a_pipe_that_nobody_writes_into_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(documents, "_PIPE_PATIENCE_S", 0.01)
+    os.mkfifo(tmp_path / "pipe")
+    _, (error,) = refused(capsys, str(tmp_path / "pipe"), command="check")
+    assert "it is a pipe" in str(error["message"])
+    _, (error,) = refused(capsys, "--log", str(tmp_path / "pipe"), command="oom")
+    assert "it is a pipe" in str(error["message"])
+
+
+def test_a_pipe_is_read_to_its_end(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=("model: 7B\n",))
+    writer.start()
+    assert documents.decoded_file(str(pipe)) == "model: 7B\n"
+    writer.join()

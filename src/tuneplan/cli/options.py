@@ -46,8 +46,17 @@ class JobRequest:
     def read(self) -> StatedJob:
         """Read the job, or refuse it with every mistake."""
         from tuneplan.contract.reading import load_job
+        from tuneplan.errors import InputError, InvalidRequest
 
-        return load_job(self.source, overrides=self.overrides, set_=self.settings)
+        try:
+            return load_job(self.source, overrides=self.overrides, set_=self.settings)
+        except InputError:
+            from tuneplan.planner.importing import foreign_instead
+
+            foreign = foreign_instead(self.source)
+            if foreign is None:
+                raise
+            raise InvalidRequest([foreign]) from None
 
 
 def job_options(function: Command) -> Command:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 import tomllib
@@ -10,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import yaml
 
@@ -21,6 +22,8 @@ from tuneplan.language import Message, message
 
 LARGEST_BYTES: Final = 128 * 1024
 _DEEPEST: Final = 32
+_PIPE_PATIENCE_S: Final = 5.0
+_OWN_PIPES: Final = ("/dev/", "/proc/")  # those of the shell, <(command), have their writer
 _MOST_VALUES: Final = 20_000
 _PRINTABLE_BITS: Final = 10_000  # Python refuses to write longer numbers in decimal
 _EXPONENT: Final = re.compile(r"[+-]?\d+(\.\d*)?[eE][+-]?\d+")
@@ -166,13 +169,17 @@ def _too_deep(name: str) -> UnreadableFile:
 
 
 def _read_bytes(name: str) -> bytes:
+    if not name.strip():
+        raise UnreadableFile(
+            message("blank_name", "nothing stands where a file is to be named"), path=name
+        )
     if name == "-" and sys.stdin is None:
         raise UnreadableFile(message("stdin_closed", "standard input is closed"), path=name)
     try:
         if name == "-":
             content = sys.stdin.buffer.read(LARGEST_BYTES + 1)
         else:
-            with Path(name).open("rb") as file:
+            with opened(name) as file:
                 content = file.read(LARGEST_BYTES + 1)
     except (OSError, ValueError) as error:
         raise _unreadable(name, error) from None
@@ -188,6 +195,29 @@ def _read_bytes(name: str) -> bytes:
             path=name,
         )
     return content
+
+
+def opened(name: str) -> IO[bytes]:
+    """A file to read from; a pipe (``mkfifo``) that nobody writes into is not waited for.
+
+    Raises:
+        OSError: It cannot be read, or is such a pipe.
+    """
+    if not Path(name).is_fifo() or name.startswith(_OWN_PIPES):
+        return Path(name).open("rb")
+    import select
+
+    pipe = os.open(name, os.O_RDONLY | os.O_NONBLOCK)
+    if not select.select([pipe], [], [], _PIPE_PATIENCE_S)[0]:
+        os.close(pipe)
+        told = message(
+            "pipe_without_writer",
+            "it is a pipe, and nothing was written into it for {seconds:.0f} s",
+            seconds=_PIPE_PATIENCE_S,
+        )
+        raise TimeoutError(str(told))
+    os.set_blocking(pipe, True)
+    return os.fdopen(pipe, "rb")
 
 
 def _unreadable(name: str, error: Exception) -> UnreadableFile:
@@ -232,6 +262,11 @@ def _parse_yaml(
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or "it does not read"
         told = message("broken_yaml", "broken YAML: {problem}", problem=problem)
+        if "another document" in problem:
+            told = message(
+                "second_document",
+                "a second document begins here (---), and a configuration is one; keep one of them",
+            )
         if "'\\t'" in problem:
             told = message(
                 "tab_in_yaml", "broken YAML: a tab indents this line, and YAML takes spaces only"
@@ -393,8 +428,11 @@ def _parse_json(text: str, name: str) -> tuple[Any, dict[str, int], list[Mistake
             path=name,
             line=error.lineno,
         ) from None
-    except ValueError as error:
-        raise _unreadable(name, error) from None
+    except ValueError:  # Python's limit to the digits of whole numbers
+        raise UnreadableFile(
+            message("too_many_digits", "{path} holds a number of thousands of digits", path=name),
+            path=name,
+        ) from None
     try:  # JSON is YAML but for tabs, and the YAML nodes know their lines
         _, lines, mistakes = _parse_yaml(text.replace("\t", " "), name)
     except UnreadableFile:

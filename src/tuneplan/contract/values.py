@@ -58,6 +58,8 @@ class Choice:
 
 def kind_of(value: object) -> str:
     """What a value is, in the words of a job file."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
     names: tuple[tuple[type | tuple[type, ...], str], ...] = (
         (bool, "true/false"),
         ((int, float), "a number"),

@@ -13,7 +13,7 @@ from tuneplan.contract.documents import Document, Origin
 from tuneplan.contract.job import JobFile
 from tuneplan.contract.reading import load_document, load_imported
 from tuneplan.contract.spellings import IRRELEVANT, SPELLINGS
-from tuneplan.errors import InvalidRequest, Mistake, NotSupported, UnreadableFile
+from tuneplan.errors import InputError, InvalidRequest, Mistake, NotSupported, UnreadableFile
 from tuneplan.formats.foreign import ForeignDocument, Imported
 from tuneplan.formats.model_folder import named_by_folder
 from tuneplan.formats.reading import companions_of, no_companions, read_foreign
@@ -102,6 +102,34 @@ def read_configuration(
         raise InvalidRequest([_named(one, imported) for one in error.mistakes]) from error
     job = replace(job, notices=(*imported.notices, *job.notices))
     return Configuration(job=job, imported=imported, files=imported.files)
+
+
+def foreign_instead(source: str | None) -> Mistake | None:
+    """That a file is no job file but the configuration of a framework; None where it is not."""
+    if source is None or source == "-":
+        return None
+    try:
+        document = read_foreign(source)
+    except InputError:
+        return None
+    candidates = recognised(document)
+    if not candidates or is_job_file(document, candidates):
+        return None
+    return Mistake(
+        message=message(
+            "foreign_not_job",
+            "{path} is a configuration of {format}, not a job file",
+            path=source,
+            format=candidates[0],
+        ),
+        path=source,
+        how_to_fix=message(
+            "import_first",
+            "tuneplan check reads it as it is; tuneplan import {path} -o job.yaml makes a job file "
+            "of it",
+            path=source,
+        ),
+    )
 
 
 def _named(mistake: Mistake, imported: Imported) -> Mistake:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from pathlib import Path
 from typing import IO, Final
 
+from tuneplan.contract.documents import opened
 from tuneplan.errors import UnreadableFile
 from tuneplan.language import message
 
@@ -25,7 +25,7 @@ def read_log_file(name: str) -> tuple[str, int]:
     try:
         if name == "-":
             return _end_of(sys.stdin.buffer)
-        with Path(name).open("rb") as file:
+        with opened(name) as file:
             return _end_of(file)
     except (OSError, ValueError, AttributeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
