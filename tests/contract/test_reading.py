@@ -376,7 +376,7 @@ class TestFiles:
             (b"- a\n- b\n", "not_a_mapping", 1),
             (b"model: 7B\ntraining: {max_length: 5\n", "broken_yaml", 3),
             (b"model: 7B\n\ttraining: 5\n", "tab_in_yaml", 2),
-            (b"model: 7B\n---\nmodel: 8B\n", "broken_yaml", 2),
+            (b"model: 7B\n---\nmodel: 8B\n", "second_document", 2),
             (b"model: !!python/name:os.system\n", "python_tag", 1),
             (b"model: 7B\nname: \xff\xfe\n", "not_utf8", 2),
             (b"model: 7B\nname: \x00\n", "odd_character", 2),
