@@ -175,6 +175,12 @@ def test_without_held_out_rows_nothing_is_evaluated() -> None:
     assert fate(found, "evals_per_epoch") is Fate.IRRELEVANT
 
 
+def test_held_out_rows_are_looked_at_after_each_epoch_where_no_key_says_when() -> None:
+    assert said(axolotl("val_set_size: 0.05"), "training.eval_strategy") == "epoch"
+    assert said(axolotl("val_set_size: 0.05", "eval_steps: 50"), "training.eval_strategy") is None
+    assert said(axolotl("num_epochs: 3"), "training.eval_strategy") is None
+
+
 @pytest.mark.parametrize(
     ("lines", "strategy", "offload"),
     [

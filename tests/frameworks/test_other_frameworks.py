@@ -223,3 +223,25 @@ def test_words_of_other_code_bases_name_the_same_linears():
     assert targets("q,k,v,o") == ("q_proj", "k_proj", "v_proj", "o_proj")
     assert targets("linear_qkv") == ("q_proj", "k_proj", "v_proj")
     assert targets(("mlp.down_proj",)) == ("down_proj",)
+
+
+@pytest.mark.parametrize("framework", ["axolotl", "torchtune"])
+def test_what_saves_after_each_epoch_does_so_unless_steps_are_stated(framework):
+    run = resolve(stated(framework, "lora")).run
+    assert run.saves_each_epoch
+    assert run.save_steps is None
+    run = resolve(stated(framework, "lora", save_steps=50)).run
+    assert not run.saves_each_epoch
+    assert run.save_steps == 50
+
+
+def test_axolotl_keeps_four_checkpoints():
+    assert resolve(stated("axolotl", "lora")).run.save_total_limit == 4
+    assert resolve(stated("trl", "lora")).run.save_total_limit is None
+
+
+@pytest.mark.parametrize(("objective", "told"), [("sft", 0), ("dpo", 1)])
+def test_nothing_is_said_of_full_logits_where_liger_fuses_the_loss(objective, told):
+    found = resolve(stated("llamafactory", "lora", objective=objective, use_liger_kernel=True))
+    names = [assumption.name for assumption in found.assumptions]
+    assert names.count("training.loss") == told

@@ -14,7 +14,7 @@ from tuneplan.formats import typed_values as typed
 from tuneplan.formats.axolotl_adapter import carry_method
 from tuneplan.formats.axolotl_keys import IRRELEVANT, NOT_CARRIED, UNTIL_REFUSED
 from tuneplan.formats.axolotl_sharding import carry_parallelism
-from tuneplan.formats.axolotl_training import carry_training
+from tuneplan.formats.axolotl_training import EVALUATION, carry_training
 from tuneplan.formats.behind_line import with_file_behind
 from tuneplan.formats.carrying import Carrier
 from tuneplan.formats.data_files import NO_DATA_HERE, local_files
@@ -167,7 +167,10 @@ def _data(carrier: Carrier, document: ForeignDocument) -> None:
             carrier.not_carried((path,), NO_DATA_HERE)
     share = typed.number(carrier, "val_set_size")
     if share is not None and 0 <= share < 1:
-        carrier.carry("val_set_size", ("data.eval_fraction", share))
+        says: list[tuple[str, Any]] = [("data.eval_fraction", share)]
+        if share and all(carrier.value(key) is None for key in EVALUATION):
+            says.append(("training.eval_strategy", "epoch"))
+        carrier.carry("val_set_size", *says)
     elif share is not None:
         text = message("eval_rows", "a job says the share of held-out rows, not their number")
         carrier.not_carried(("val_set_size",), text)

@@ -27,6 +27,9 @@ _ATTENTION: Final = (
     *("eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention"),
     *("xformers", "sage", "fp8"),
 )
+# When held-out rows are looked at; with none of them it is after each epoch.
+# Source: axolotl core/builders/base.py _configure_save_and_eval_strategy.
+EVALUATION: Final = ("eval_steps", "evals_per_epoch", "eval_strategy", "evaluation_strategy")
 _HUB_KERNELS: Final = {"attn3": "flash_attention_3", "attn2": "flash_attention_2"}
 # Source: axolotl utils/schemas/enums.py CustomSupportedOptimizers, beside those of transformers.
 _OPTIMIZERS: Final = (
@@ -215,9 +218,8 @@ def _compile(carrier: Carrier) -> None:
 def _evaluation(carrier: Carrier) -> None:
     share = typed.number(carrier, "val_set_size")
     path = "evaluation_strategy" if carrier.value("eval_strategy") is None else "eval_strategy"
-    keys = ("eval_steps", "evals_per_epoch", "eval_strategy", "evaluation_strategy")
     if share == 0 and not carrier.value("test_datasets"):
-        carrier.irrelevant(keys, message("no_held_out_rows", "no rows are held out"))
+        carrier.irrelevant(EVALUATION, message("no_held_out_rows", "no rows are held out"))
         return
     strategy = typed.word(carrier, path, ("no", "steps", "epoch"))
     if strategy is not None:
@@ -226,7 +228,7 @@ def _evaluation(carrier: Carrier) -> None:
     steps = typed.number(carrier, "eval_steps")
     if steps:
         carrier.carry("eval_steps", ("training.eval_steps", steps))
-    carrier.irrelevant(keys, message("evaluation_off", "it asks for none"))
+    carrier.irrelevant(EVALUATION, message("evaluation_off", "it asks for none"))
 
 
 def _saving(carrier: Carrier) -> None:

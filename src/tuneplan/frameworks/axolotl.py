@@ -54,6 +54,16 @@ def axolotl_defaults(context: Context, head: Head) -> Defaults:
         gradient_checkpointing=checkpointing(fact("axolotl", "gradient_checkpointing")),
         use_reentrant=reentrant,
         num_train_epochs=number(fact("axolotl", "num_train_epochs")),
+        save_strategy=by_rule(
+            "epoch",
+            message("axolotl_saves", "it saves after each epoch unless told otherwise"),
+            "axolotl core/builders/base.py _configure_save_and_eval_strategy",
+        ),
+        save_total_limit=by_rule(
+            4,
+            message("axolotl_keeps", "it keeps the last four checkpoints unless told otherwise"),
+            "axolotl core/builders/base.py _configure_save_and_eval_strategy",
+        ),
         r=by_rule(16, usual, _EXAMPLES),
         lora_alpha=by_rule(32.0, usual, _EXAMPLES),
         lora_dropout=number(fact("axolotl", "lora_dropout")),

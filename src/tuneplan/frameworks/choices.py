@@ -16,7 +16,7 @@ from tuneplan.frameworks.ledger import Default, Ledger, by_rule
 from tuneplan.frameworks.optimizers import canonical_optimizer
 from tuneplan.frameworks.settings import AdapterSettings, Defaults, RunSettings, Settings
 from tuneplan.language import message
-from tuneplan.spec.recipe import Checkpointing, DType, Method
+from tuneplan.spec.recipe import Checkpointing, DType, Method, Objective
 
 _SWITCH: Final = {
     "true": Checkpointing.FULL,
@@ -72,7 +72,7 @@ def resolve_settings(context: Context, head: Head, defaults: Defaults, ledger: L
         gradient_checkpointing=checkpointing,
         use_reentrant=reentrant,
         attn_implementation=_attention(context, defaults, ledger),
-        loss=_loss(context, defaults, loss, ledger),
+        loss=_loss(context, head, defaults, loss, ledger),
         loss_stated=loss is not None,
         torch_compile=_compiled(context, defaults, ledger),
         use_liger_kernel=ledger.take(
@@ -159,10 +159,20 @@ def _attention(context: Context, defaults: Defaults, ledger: Ledger) -> str:
     return ledger.take("training.attn_implementation", stated, defaults.attn_implementation)
 
 
-def _loss(context: Context, defaults: Defaults, stated: str | None, ledger: Ledger) -> str:
+def _fuses(head: Head, defaults: Defaults) -> bool:
+    """Whether Liger's kernels put a fused loss in the place of the framework's full logits."""
+    language = head.objective in (Objective.SFT, Objective.PRETRAIN)
+    return language and defaults.loss.value == "full"
+
+
+def _loss(
+    context: Context, head: Head, defaults: Defaults, stated: str | None, ledger: Ledger
+) -> str:
     measured = context.measured.fused_ce
     if stated is None and measured is not None:
         return {"no": "full", "chunked CE": "chunked"}.get(measured, "fused")
+    if stated is None and context.stated.training.use_liger_kernel and _fuses(head, defaults):
+        return defaults.loss.value  # what Liger makes of it is told as ``behaviour.loss``
     return ledger.take("training.loss", stated, defaults.loss)
 
 
@@ -297,6 +307,7 @@ def _run(context: Context, defaults: Defaults, *, packing: bool, ledger: Ledger)
     epochs = training.num_train_epochs
     if training.max_steps is None:
         epochs = ledger.take("training.num_train_epochs", epochs, defaults.num_train_epochs)
+    saves = _save_strategy(context, defaults, ledger)
     return RunSettings(
         padding=padding,
         per_device_eval_batch_size=ledger.take(
@@ -307,14 +318,22 @@ def _run(context: Context, defaults: Defaults, *, packing: bool, ledger: Ledger)
         num_train_epochs=epochs or 0.0,
         max_steps=training.max_steps,
         eval_steps=_eval_steps(context, defaults, ledger),
-        save_steps=_save_steps(context, defaults, ledger),
+        save_steps=_save_steps(context, saves, defaults, ledger),
         save_total_limit=ledger.take(
             "training.save_total_limit", training.save_total_limit, defaults.save_total_limit
         )
         or None,
         evaluates_each_epoch=training.eval_strategy == "epoch",
-        saves_each_epoch=training.save_strategy in ("epoch", "best"),
+        saves_each_epoch=saves in ("epoch", "best"),
     )
+
+
+def _save_strategy(context: Context, defaults: Defaults, ledger: Ledger) -> str | None:
+    """What is stated; the framework's own strategy counts where no steps are stated either."""
+    training, default = context.stated.training, defaults.save_strategy
+    if training.save_strategy is not None or training.save_steps is not None or default is None:
+        return training.save_strategy
+    return ledger.assume("training.save_strategy", default)
 
 
 def _eval_steps(context: Context, defaults: Defaults, ledger: Ledger) -> float | None:
@@ -329,8 +348,10 @@ def _eval_steps(context: Context, defaults: Defaults, ledger: Ledger) -> float |
     return ledger.take("training.eval_steps", training.eval_steps, default) or None
 
 
-def _save_steps(context: Context, defaults: Defaults, ledger: Ledger) -> float | None:
+def _save_steps(
+    context: Context, strategy: str | None, defaults: Defaults, ledger: Ledger
+) -> float | None:
     training = context.stated.training
-    if training.save_strategy in ("no", "epoch", "best"):
+    if strategy in ("no", "epoch", "best"):
         return None
     return ledger.take("training.save_steps", training.save_steps, defaults.save_steps) or None

@@ -42,6 +42,7 @@ class Defaults:
     eval_steps: Default[float]
     save_steps: Default[float]
     save_total_limit: Default[int]
+    save_strategy: Default[str] | None = None
     trained_layers: Default[int]
     r: Default[int]
     lora_alpha: Default[float]

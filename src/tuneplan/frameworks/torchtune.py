@@ -70,6 +70,11 @@ def torchtune_defaults(context: Context, head: Head) -> Defaults:
         loss=by_table(loss, "full" if loss.value == "full" else "chunked"),
         max_grad_norm=by_rule(0.0, usual, f"{_CONFIGS}: clip_grad_norm null"),
         num_train_epochs=by_rule(1.0, usual, _CONFIGS),
+        save_strategy=by_rule(
+            "epoch",
+            message("torchtune_saves", "its recipes save at the end of every epoch"),
+            "torchtune recipes/: save_checkpoint after each epoch; save_every_n_steps unset",
+        ),
         r=by_rule(8, usual, _CONFIGS),
         lora_alpha=by_rule(-2.0, usual, _CONFIGS),
         lora_dropout=by_rule(0.0, usual, _CONFIGS),
