@@ -292,6 +292,19 @@ def test_steps_that_were_counted_in_samples_are_turned_into_steps_of_packed_rows
     assert "276" in str(finding.fix)  # 938 / 3.4, rounded up
 
 
+def test_a_shorter_context_of_packed_rows_comes_with_its_accumulation() -> None:
+    settings = {"training.max_length": 1024, "training.gradient_accumulation_steps": 4}
+    packed = variant("shorter_context", settings, peak_bytes=30 * GIB)
+    (finding,) = findings("context_beyond_data", case(lengths=LONG_LENGTHS, variants=[packed]))
+    assert "set max_length to 1024 and gradient_accumulation_steps to 4" in str(finding.fix)
+
+
+def test_no_probability_is_told_as_a_certainty() -> None:
+    nearly = case(now=replace(NOW, needed_bytes=70 * GIB, probability_fits=0.9999))
+    (finding,) = findings("no_headroom", nearly)
+    assert "over 99% probability" in str(finding.message)
+
+
 def test_a_rarer_evaluation_is_proposed_that_takes_a_twentieth_of_the_run() -> None:
     # every 200 steps takes 0.9 h of 3 h; 0.15 h is a twentieth: every 1,200 steps, but there are
     # 1,000 steps only

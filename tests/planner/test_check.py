@@ -8,9 +8,11 @@ import pytest
 
 from tuneplan.contract.reading import load_job
 from tuneplan.errors import InvalidRequest, NotSupported
+from tuneplan.formats.foreign import Fate
+from tuneplan.planner.changes import changes_of
 from tuneplan.planner.changing import with_settings
 from tuneplan.planner.check import JobCheck, check_configuration
-from tuneplan.planner.estimate import estimate_job
+from tuneplan.planner.estimate import estimate_job, resolve_job
 from tuneplan.planner.importing import Configuration, read_configuration
 from tuneplan.planner.outcomes import outcome_of
 from tuneplan.planner.sources import Sources
@@ -61,6 +63,30 @@ def test_findings_stand_at_the_keys_and_lines_of_the_user_s_file(axolotl: Path) 
     assert origin is not None
     assert (origin.path, origin.file, origin.line) == ("sequence_len", str(axolotl), 9)
     assert found["context_beyond_data"].evidence["max_length"] == 16_384
+
+
+def test_a_data_set_is_asked_for_only_where_nothing_states_it(axolotl: Path) -> None:
+    def why(read: Configuration) -> list[str]:
+        assert read.imported is not None
+        keys = read.imported.with_fate(Fate.NOT_CARRIED)
+        return [key.why.code for key in keys if key.path == "datasets" and key.why is not None]
+
+    assert why(read_configuration(axolotl)) == ["data_not_here"]
+    assert why(read_configuration(axolotl, overrides=ON_H100)) == ["data_stated"]
+
+
+@pytest.mark.parametrize(("framework", "split"), [("torchtune", "fsdp2"), ("trl", "zero3")])
+def test_more_cards_split_the_weights_as_the_framework_does(framework: str, split: str) -> None:
+    job = load_job(
+        {
+            "model": "Qwen/Qwen2.5-7B",
+            "framework": framework,
+            "hardware": {"accelerator": "H100 SXM"},
+        }
+    )
+    changes = changes_of(resolve_job(job, SOURCES))
+    more = next(one for one in changes if one.name == "cards_8")
+    assert more.settings["parallelism.strategy"] == split
 
 
 def test_a_mistake_that_the_catalogue_finds_stands_in_the_user_s_file_too(axolotl: Path) -> None:

@@ -22,6 +22,9 @@ def exported(to: str, *, launchers=(), folder=None, **tree):
     return export_job(job, SOURCES, to=to, launchers=launchers, folder=folder)
 
 
+PURE = {"precision": "none", "dtype": "bfloat16"}  # all that torchtune trains in
+
+
 def file_of(export, name: str) -> str:
     return next(one.text for one in export.files if one.name == name)
 
@@ -51,12 +54,18 @@ def test_a_plan_for_another_framework_keeps_its_settings_and_tells_what_differs(
 
 
 def test_a_blank_that_the_framework_has_no_key_for_is_told_and_a_stated_one_is_refused() -> None:
-    export = exported("torchtune")
+    export = exported("torchtune", framework="trl", training=PURE)
     told = [notice.path for notice in export.notices if notice.message.code == "blank_left_out"]
     assert told == ["training.save_steps"]
     with pytest.raises(CannotExport) as refused:
         exported("torchtune", training={"save_steps": 100})
     assert [one.path for one in refused.value.mistakes] == ["training.save_steps"]
+
+
+def test_what_saves_by_epoch_is_written_so_and_learning_rates_are_told_to_be_missing() -> None:
+    export = exported("trl", framework="axolotl")
+    assert yaml.safe_load(file_of(export, "train.yaml"))["save_strategy"] == "epoch"
+    assert "no_learning_rate" in {notice.message.code for notice in export.notices}
 
 
 def test_a_choice_and_a_bare_size_are_refused() -> None:

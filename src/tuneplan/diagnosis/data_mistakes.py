@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from tuneplan.diagnosis.finding import Case, Finding, Severity
 from tuneplan.language import Message, message
@@ -134,7 +134,22 @@ def context_beyond_data(case: Case) -> Iterator[Finding]:
             "peak_bytes_then": round(then.peak_bytes),
             "saved_time_fraction": hours,
         },
-        fix=message("lint_write_max_length", "set max_length to {enough}", enough=enough),
+        fix=_shorter(variant.settings),
+    )
+
+
+def _shorter(settings: Mapping[str, Any]) -> Message:
+    """What to write; packed rows that are shorter need more accumulation for the same step."""
+    enough = settings["training.max_length"]
+    accumulation = settings.get("training.gradient_accumulation_steps")
+    if accumulation is None:
+        return message("lint_write_max_length", "set max_length to {enough}", enough=enough)
+    return message(
+        "lint_write_length_of_rows",
+        "set max_length to {enough} and gradient_accumulation_steps to {accumulation}, so that a "
+        "step sees as many tokens as now",
+        enough=enough,
+        accumulation=accumulation,
     )
 
 

@@ -51,6 +51,13 @@ def checkpointing_with_room(case: Case) -> Iterator[Finding]:
     )
 
 
+def _chance(probability: float) -> Message | str:
+    """A probability that is never told as a certainty."""
+    if probability > 0.99:
+        return message("lint_nearly_surely", "over 99%")
+    return f"{probability:.0%}"
+
+
 def no_headroom(case: Case) -> Iterator[Finding]:
     """It fits, with less of the card free than a longer batch or another driver may take."""
     now = case.now
@@ -65,12 +72,12 @@ def no_headroom(case: Case) -> Iterator[Finding]:
             "lint_no_headroom",
             "{free:.0%} of the card stays free ({room} of {capacity}), less than the head-room of "
             "{wanted:.0%}: a longer batch, fragmentation or another process may end the run "
-            "(it fits with {chance:.0%} probability)",
+            "(it fits with {chance} probability)",
             free=free,
             room=format_gib((now.capacity_bytes or 0) - (now.needed_bytes or 0)),
             capacity=format_gib(now.capacity_bytes or 0),
             wanted=case.headroom_fraction,
-            chance=now.probability_fits or 0.0,
+            chance=_chance(now.probability_fits or 0.0),
         ),
         evidence={
             "needed_bytes": round(now.needed_bytes or 0),

@@ -35,6 +35,9 @@ _ROWS: Final = "training.per_device_train_batch_size"
 _ACCUMULATION: Final = "training.gradient_accumulation_steps"
 _LARGER: Final = (2, 4, 8)
 _CARDS: Final = (2, 4, 8)
+# Frameworks that split a job over cards with one kind of FSDP, and in no other way.
+FSDP_ONLY: Final = {"torchtune": "fsdp2", "litgpt": "fsdp", "torchtitan": "fsdp2"}
+SPLIT_NAMES: Final = {"zero3": "ZeRO-3", "fsdp": "FSDP", "fsdp2": "FSDP2"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,15 +198,20 @@ def _length(resolved: Resolved) -> Iterator[Change]:
     if enough > recipe.max_length / 1.5:
         return
     settings: dict[str, Any] = {"training.max_length": enough}
+    text = message(
+        "change_length", "max_length {length:,}, which keeps 99% of the samples whole",
+        length=enough,
+    )  # fmt: skip
     if recipe.packing:
         rows = recipe.gradient_accumulation_steps * recipe.max_length / enough
         settings[_ACCUMULATION] = max(1, round(rows))
+        text = message(
+            "change_length_packed", "max_length {length:,}, which keeps 99% of the samples whole, "
+            "accumulation {accumulation}", length=enough, accumulation=settings[_ACCUMULATION],
+        )  # fmt: skip
     yield Change(
         name="shorter_context",
-        message=message(
-            "change_length", "max_length {length:,}, which keeps 99% of the samples whole",
-            length=enough,
-        ),
+        message=text,
         settings=settings,
         note=message("change_cut", "the longest samples are cut"),
     )  # fmt: skip
@@ -227,17 +235,23 @@ def _method(resolved: Resolved) -> Iterator[Change]:
         yield Change(name="qlora", message=text, settings=settings, note=quantized)
 
 
+def _split(resolved: Resolved) -> str:
+    """The layout that splits the weights, as the framework has it."""
+    return FSDP_ONLY.get(resolved.recipe.framework, "zero3")
+
+
 def _layout(resolved: Resolved) -> Iterator[Change]:
     layout, ranks = resolved.parallelism, resolved.parallelism.world_size
+    split = _split(resolved)
     if ranks > 1 and not layout.shards_parameters:
-        text = message("change_zero3", "split the weights too: ZeRO-3 over {ranks} cards",
-                       ranks=ranks)  # fmt: skip
-        yield Change(name="zero3", message=text, settings={"parallelism.strategy": "zero3"})
-    if ranks > 1 and layout.strategy is Strategy.DDP:
+        text = message("change_split", "split the weights too: {split} over {ranks} cards",
+                       split=SPLIT_NAMES[split], ranks=ranks)  # fmt: skip
+        yield Change(name="zero3", message=text, settings={"parallelism.strategy": split})
+    if ranks > 1 and layout.strategy is Strategy.DDP and split == "zero3":
         text = message("change_zero2", "split gradients and optimizer states: ZeRO-2 over {ranks} "
                        "cards", ranks=ranks)  # fmt: skip
         yield Change(name="zero2", message=text, settings={"parallelism.strategy": "zero2"})
-    if layout.shards_parameters:
+    if layout.shards_parameters and split == "zero3":
         text = message("change_ddp", "whole weights on each card (DDP): less is exchanged")
         settings = {"parallelism.strategy": "ddp", "parallelism.offload": None}
         yield Change(name="ddp", message=text, settings=settings)
@@ -265,10 +279,11 @@ def _cards(resolved: Resolved) -> Iterator[Change]:
                            fewer=fewer, count=count)  # fmt: skip
             yield Change(name=f"cards_{fewer}", message=text, settings=settings)
         elif fewer > count and cluster.num_nodes == 1:
+            split = _split(resolved)
             settings = {"hardware.accelerators_per_node": fewer,
-                        "parallelism.strategy": "zero3", **_same_step(resolved, fewer)}  # fmt: skip
-            text = message("change_more_cards", "{more} cards with the weights split (ZeRO-3)",
-                           more=fewer)  # fmt: skip
+                        "parallelism.strategy": split, **_same_step(resolved, fewer)}  # fmt: skip
+            text = message("change_more_cards", "{more} cards with the weights split ({split})",
+                           more=fewer, split=SPLIT_NAMES[split])  # fmt: skip
             yield Change(name=f"cards_{fewer}", message=text, settings=settings)
 
 

@@ -97,6 +97,8 @@ def export_job(
     peak = memory_by_formula(resolved).ranges.peak_bytes
     exported = _exported_peak(written, sources, to=to)
     notices += _peaks_differ(peak, exported, own=own, to=to)
+    if to in WRITERS:
+        notices.append(Notice(message=_NO_LEARNING_RATE))
     if to in WRITERS and not job.data.path:
         notices.append(Notice(message=_NO_FILES))
     notices += _data_elsewhere(written, launchers)
@@ -112,6 +114,11 @@ def export_job(
     )
 
 
+_NO_LEARNING_RATE: Final = message(
+    "no_learning_rate",
+    "a job says no learning rate, schedule, warm-up or weight decay: the framework's own count, or "
+    "a usual learning rate where it demands one; write yours into the files",
+)
 _NO_FILES: Final = message(
     "no_data_files",
     "the job names no files of samples: put yours in the place of train.jsonl",

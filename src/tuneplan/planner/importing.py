@@ -101,6 +101,7 @@ def read_configuration(
     except InvalidRequest as error:
         raise InvalidRequest([_named(one, imported) for one in error.mistakes]) from error
     job = replace(job, notices=(*imported.notices, *job.notices))
+    imported = _with_stated_data(imported, job)
     return Configuration(job=job, imported=imported, files=imported.files)
 
 
@@ -130,6 +131,27 @@ def foreign_instead(source: str | None) -> Mistake | None:
             path=source,
         ),
     )
+
+
+# What a format says of data that only the configuration names, or cuts.
+_DATA_ASKED_FOR: Final = ("data_not_here", "samples_cut")
+DATA_STATED: Final = message(
+    "data_stated", "the data set is not here: the data that you state stand for it"
+)
+
+
+def _with_stated_data(imported: Imported, job: StatedJob) -> Imported:
+    """Flags have said what the data are: no key asks for it any more."""
+    own = imported.job.get("data")
+    if not job.data.given or (isinstance(own, Mapping) and own.get("path")):
+        return imported
+    keys = tuple(
+        replace(key, why=DATA_STATED)
+        if key.why is not None and key.why.code in _DATA_ASKED_FOR
+        else key
+        for key in imported.keys
+    )
+    return replace(imported, keys=keys)
 
 
 def _named(mistake: Mistake, imported: Imported) -> Mistake:

@@ -21,7 +21,7 @@ from tuneplan.formats.foreign import Fate
 from tuneplan.frozen import dataclass
 from tuneplan.language import message
 from tuneplan.planner.estimate import JobEstimate, estimate_job
-from tuneplan.planner.importing import Configuration, in_own_words
+from tuneplan.planner.importing import DATA_STATED, Configuration, in_own_words
 from tuneplan.planner.oom_cards import larger_card, more_cards
 from tuneplan.planner.oom_changes import Lever, levers
 from tuneplan.planner.oom_host import host_levers
@@ -131,7 +131,8 @@ def _without_formula(log: Log, error: NotSupported) -> Diagnosis:
 
 def _left_out(configuration: Configuration) -> Iterator[Notice]:
     imported = configuration.imported
-    keys = imported.with_fate(Fate.NOT_CARRIED, Fate.NOT_UNDERSTOOD) if imported else ()
+    left_out = imported.with_fate(Fate.NOT_CARRIED, Fate.NOT_UNDERSTOOD) if imported else ()
+    keys = [key for key in left_out if key.why != DATA_STATED]
     if keys:
         text = message(
             "keys_left_out",

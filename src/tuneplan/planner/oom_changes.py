@@ -18,6 +18,7 @@ from tuneplan.diagnosis.oom_stage import Stage
 from tuneplan.estimation.batches import sample_lengths
 from tuneplan.frozen import dataclass
 from tuneplan.language import Message, message
+from tuneplan.planner.changes import FSDP_ONLY
 from tuneplan.planner.oom_situation import (
     Situation,
     evaluates,
@@ -294,7 +295,6 @@ def _with_layout(strategy: str, offload: str | None = None) -> Callable[[StatedJ
     return apply
 
 
-_FSDP_ONLY: Final = {"torchtune": "fsdp2", "litgpt": "fsdp", "torchtitan": "fsdp2"}
 _STRONGER: Final[Mapping[Strategy, tuple[str, ...]]] = {
     Strategy.SINGLE: ("zero2", "zero3"),
     Strategy.DEVICE_MAP: ("zero2", "zero3"),
@@ -310,14 +310,14 @@ def sharding_of(at: Situation) -> str:
     now = at.resolved.parallelism.strategy
     if now in (Strategy.FSDP, Strategy.FSDP2, Strategy.HSDP, Strategy.ZERO3):
         return now.value
-    return _FSDP_ONLY.get(at.resolved.recipe.framework, "zero3")
+    return FSDP_ONLY.get(at.resolved.recipe.framework, "zero3")
 
 
 def _layout(at: Situation) -> Lever:
     parallelism, framework = at.resolved.parallelism, at.resolved.recipe.framework
     stronger = _STRONGER.get(parallelism.strategy, ())
-    if framework in _FSDP_ONLY and stronger:
-        stronger = (_FSDP_ONLY[framework],)
+    if framework in FSDP_ONLY and stronger:
+        stronger = (FSDP_ONLY[framework],)
     levels = tuple(
         Change(
             code="sharding",

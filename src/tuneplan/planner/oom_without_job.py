@@ -114,7 +114,7 @@ def general_fixes(stage: Stage, cause: Cause | None, failure: Failure) -> tuple[
         Fix(
             change=Change(code=code, text=text, price=price),
             enough_alone=None if _can(stage, stages) else False,
-            cannot_help_because=None if _can(stage, stages) else _not_there(stage),
+            cannot_help_because=None if _can(stage, stages) else _not_there(),
         )
         for code, text, price, stages in listed
     ]
@@ -126,8 +126,8 @@ def _can(stage: Stage, stages: tuple[Stage, ...]) -> bool:
     return stage is Stage.UNKNOWN or not stages or stage in stages
 
 
-def _not_there(stage: Stage) -> Message:
-    return message("not_at_this_stage", "not at this stage ({stage})", stage=stage.value)
+def _not_there() -> Message:
+    return message("not_at_this_stage", "of no use at the stage at which memory ran out")
 
 
 def _first(cause: Cause | None, failure: Failure) -> Iterator[Fix]:
