@@ -204,6 +204,7 @@ def test_the_report_keeps_within_the_page(answer, folder, width):
     assert max(map(len, lines)) <= width
     assert lines[0] == "model, full fine-tuning, on 1 x NVIDIA L4"
     assert any(line.startswith("Alive at the peak") for line in lines)
+    assert ("Module, and each block" in said.stdout) is (width == 80)  # no room for both
 
 
 def test_a_limit_that_is_too_small_leaves_with_status_3_where_that_is_asked(answer, folder):

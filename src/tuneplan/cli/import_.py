@@ -35,6 +35,7 @@ def command(
 
     refuse_blank("--framework", framework)
     refuse_blank("--output", output)
+    output = None if output == "-" else output  # stdout, as everywhere
     folder = Path(output).parent if output is not None else Path()
     found = import_job(config, framework=framework, folder=folder)
     answer = import_answer(found, as_of=today().isoformat(), output=output)

@@ -143,7 +143,11 @@ def _tokens(estimate: Estimate) -> str:
 
 
 def _shortened(path: str, width: int = 26) -> str:
-    return path if len(path) <= width else "…" + path[-(width - 1) :]
+    """The end of a path, from the beginning of a name where a whole name fits."""
+    if len(path) <= width:
+        return path
+    end = path[-(width - 1) :]
+    return "…" + (end[end.index("/") :] if "/" in end else end)
 
 
 def _table(*heads: str) -> Table:

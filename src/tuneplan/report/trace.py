@@ -37,6 +37,7 @@ from tuneplan.units import format_duration, format_gib
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+_MODULES_APART: Final = 110  # columns of a page on which names of modules stand whole
 _FEW_ALIVE: Final = 12
 _ADAPTED: Final = "base_model.model."  # PEFT's wrapper around every module
 _BARS: Final = " ▁▂▃▄▅▆▇█"
@@ -52,7 +53,7 @@ def _blocks(answer: TraceAnswer, page: Page, *, full: bool) -> Iterator[Renderab
     yield from _verdict(answer)
     yield from _memory(answer, page)
     yield _curve(answer.timeline, page)
-    yield _at_peak(answer.at_peak, answer.memory.peak_phase, full=full)
+    yield _at_peak(answer.at_peak, answer.memory.peak_phase, page, full=full)
     yield _operations(answer)
     if full:
         yield heading(say("What stood in"))
@@ -180,20 +181,22 @@ def _names(phases: Sequence[str]) -> str:
         stop = next((n for n in range(at + 1, len(phases)) if phases[n] != phase), len(phases))
         room = stop - at - 1
         name = phase_label(phase)
+        if len(name) > room and " " in name[: room + 1]:
+            name = name[: room + 1].rsplit(" ", 1)[0]
         if room >= min(len(name), 4):
             line = line.ljust(at) + name[:room]
     return line
 
 
-def _at_peak(alive: Sequence[Alive], phase: str, *, full: bool) -> RenderableType:
+def _at_peak(alive: Sequence[Alive], phase: str, page: Page, *, full: bool) -> RenderableType:
+    apart = page.width >= _MODULES_APART
     shown = alive if full else alive[:_FEW_ALIVE]
     rows = [
         (
             format_gib(one.size_bytes),
             f"{one.count:,}",
             traced_term_label(one.kind),
-            one.module.removeprefix(_ADAPTED) or UNKNOWN,
-            f"{one.dtype} {' x '.join(map(str, one.shape))}".strip(),
+            *_module(one, apart=apart),
         )
         for one in shown
     ]
@@ -208,13 +211,23 @@ def _at_peak(alive: Sequence[Alive], phase: str, *, full: bool) -> RenderableTyp
         (
             Column(name=say("Size"), right=True, keep=True),
             Column(name=say("Blocks"), right=True, keep=True),
-            Column(name=say("What")),
-            Column(name=say("Module")),
-            Column(name=say("Each")),
+            Column(name=say("What"), width=None if apart else 20),
+            *(
+                (Column(name=say("Module")), Column(name=say("Each")))
+                if apart
+                else (Column(name=say("Module, and each block")),)
+            ),
         ),
         rows,
         title=name,
     )
+
+
+def _module(alive: Alive, *, apart: bool) -> tuple[str, ...]:
+    """Where a block belongs and what one is: two cells, or the lines of one on a narrow page."""
+    module = alive.module.removeprefix(_ADAPTED) or UNKNOWN
+    each = f"{alive.dtype} {' x '.join(map(str, alive.shape))}".strip()
+    return (module, each) if apart else (f"{module}\n{each}".strip(),)
 
 
 def _operations(answer: TraceAnswer) -> RenderableType:

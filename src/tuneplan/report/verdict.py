@@ -145,6 +145,8 @@ def _samples(answer: EstimateBody) -> str:
     count = format_count(answer.data.num_samples)
     if (answer.job.get("training") or {}).get("max_steps") or epochs is None:
         return say(" over {count} samples", count=count)
+    if epochs == 1:
+        return say(" (1 epoch of {count} samples)", count=count)
     return say(" ({epochs} epochs of {count} samples)", epochs=f"{epochs:g}", count=count)
 
 
