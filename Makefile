@@ -88,7 +88,7 @@ rooms: $(VENV)/for-tests
 
 pytest: $(VENV)/for-tests
 	@echo "==> pytest"
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile
 
 fix: $(VENV)/for-tests
 	@$(BIN)/ruff format .
