@@ -28,3 +28,8 @@ def test_a_job_reads_back_as_it_was_in_the_order_of_the_reference() -> None:
 def test_any_value_reads_back_whatever_the_remark(value: object) -> None:
     text = job_yaml({"model": value}, {"model": "# odd: {remark}\nof two lines"})
     assert yaml.safe_load(text)["model"] == value
+
+
+def test_a_remark_that_reaches_beyond_80_columns_stands_above_its_key():
+    text = job_yaml({"training": {"max_length": 512}}, {"training.max_length": "x" * 70})
+    assert text == f"training:\n  # {'x' * 70}\n  max_length: 512\n"

@@ -11,6 +11,7 @@ from tuneplan.contract.job import keys, sections
 from tuneplan.contract.plain_json import json_value
 
 _WIDE = 10_000  # a value stays on its line
+_PAGE = 80  # a remark that reaches further stands above its key
 
 
 def job_yaml(tree: Mapping[str, Any], remarks: Mapping[str, str], head: str = "") -> str:
@@ -37,7 +38,11 @@ def _lines(
             yield f"{indent}{name}:"
             yield from _lines(value, inner, remarks, depth + 1)
         else:
-            yield f"{indent}{name}: {_flow(value)}{_remark(inner, remarks)}"
+            line, remark = f"{indent}{name}: {_flow(value)}", _remark(inner, remarks)
+            if remark and len(line) + len(remark) > _PAGE:
+                yield indent + remark.strip()
+                remark = ""
+            yield line + remark
 
 
 def _names(path: str) -> list[str]:
