@@ -424,3 +424,17 @@ def test_a_training_step_in_the_traceback_rules_out_loading_and_evaluation() -> 
     ).stage.stage
     assert alone is Stage.EVALUATION
     assert shown in IN_A_STEP
+
+
+def test_more_cards_keep_the_batch_or_say_that_it_grows() -> None:
+    accumulating = diagnosed(FULL_7B, **{"training.gradient_accumulation_steps": 8})
+    fix = fix_named(accumulating, "more_cards")
+    times = fix.change.settings["hardware.num_nodes"]
+    assert fix.change.settings["training.gradient_accumulation_steps"] * times == 8
+    fix = fix_named(diagnosed(FULL_7B, **{"training.gradient_accumulation_steps": 1}), "more_cards")
+    assert fix.change.text.code == "change_count_grown"
+
+
+def test_more_cards_than_a_stated_batch_can_be_split_over_are_no_fix() -> None:
+    found = diagnosed(FULL_7B, **{"training.global_batch_size": 8})
+    assert "more_cards" not in {fix.change.code for fix in found.fixes}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from tuneplan.errors import InputError
 from tuneplan.language import message
@@ -19,11 +19,15 @@ _TRIED: Final = 6  # larger cards whose cost is compared
 
 
 def more_cards(at: Situation) -> Lever | None:
-    """Twice, four or eight times as many, with everything split over them."""
+    """Twice, four or eight times as many, with everything split over them.
+
+    Where the global batch is stated and its accumulation cannot give way, there are none: the job
+    would be refused.
+    """
     cluster = at.resolved.cluster
     if cluster is None:
         return None
-    count, strategy = cluster.num_accelerators, sharding_of(at)
+    count = cluster.num_accelerators
     room = max(cluster.accelerators_per_node, cluster.accelerator.accelerators_per_node)
     levels = []
     for times in _TIMES:
@@ -34,26 +38,49 @@ def more_cards(at: Situation) -> Lever | None:
             nodes, per_node = total // room, room
         else:
             continue
-        levels.append(
-            Change(
-                code="more_cards",
-                text=message(
-                    "change_count",
-                    "{total} cards in place of {count}, everything split over them ({strategy})",
-                    total=total,
-                    count=count,
-                    strategy=strategy,
-                ),
-                price=Price.MONEY,
-                settings={
-                    "hardware.num_nodes": nodes,
-                    "hardware.accelerators_per_node": per_node,
-                    "parallelism.strategy": strategy,
-                },
-                apply=_with_count(at, nodes, per_node, strategy),
-            )
-        )
+        if at.job.recipe.training.global_batch_size is None or _keeps_batch(at, times):
+            levels.append(_more_of_them(at, times, nodes, per_node))
     return Lever(name="more_cards", levels=tuple(levels)) if levels else None
+
+
+def _more_of_them(at: Situation, times: int, nodes: int, per_node: int) -> Change:
+    strategy, steps = sharding_of(at), at.resolved.recipe.gradient_accumulation_steps
+    keeps, total = _keeps_batch(at, times), nodes * per_node
+    text = message(
+        "change_count",
+        "{total} cards in place of {count}, everything split over them ({strategy})",
+        total=total,
+        count=total // times,
+        strategy=strategy,
+    )
+    grown = message(
+        "change_count_grown",
+        "{total} cards in place of {count}, everything split over them ({strategy}), and {times} "
+        "times the batch in all",
+        total=total,
+        count=total // times,
+        strategy=strategy,
+        times=times,
+    )
+    settings: dict[str, Any] = {
+        "hardware.num_nodes": nodes,
+        "hardware.accelerators_per_node": per_node,
+        "parallelism.strategy": strategy,
+    }
+    if keeps and steps > 1 and at.job.recipe.training.global_batch_size is None:
+        settings["training.gradient_accumulation_steps"] = steps // times
+    return Change(
+        code="more_cards",
+        text=text if keeps else grown,
+        price=Price.MONEY,
+        settings=settings,
+        apply=_with_count(at, nodes, per_node, strategy),
+    )
+
+
+def _keeps_batch(at: Situation, times: int) -> bool:
+    """Whether so many times as many cards can share the batch by accumulating less."""
+    return at.resolved.recipe.gradient_accumulation_steps % times == 0
 
 
 def _with_count(
@@ -68,7 +95,7 @@ def _with_count(
         hardware = replace(job.hardware, num_nodes=nodes, accelerators_per_node=(per_node,))
         parallelism = replace(job.recipe.parallelism, strategy=strategy)
         training = job.recipe.training
-        if steps % times == 0 and training.global_batch_size is None:
+        if _keeps_batch(at, times) and training.global_batch_size is None:
             training = replace(training, gradient_accumulation_steps=steps // times)
         return replace(
             job,
