@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuneplan.errors import InputError, UnreadableFile
+from tuneplan.formats.reading import parse_foreign
 from tuneplan.formats.shell_lines import parse_shell
 
 CLASSIC = """#!/bin/bash
@@ -172,3 +173,22 @@ def test_any_text_is_a_document_or_an_error_for_people(text):
     for candidate in (text, f"torchrun train.py --lr 1 {text}", f"A={text}\npython train.py $A"):
         with contextlib.suppress(InputError):
             assert parse_shell(candidate, name="s").tree["shell"]
+
+
+def test_a_batch_file_of_windows_is_read_as_its_shell_would():
+    tree = parse_foreign(
+        "@echo off\r\nREM don't\r\nset CUDA_VISIBLE_DEVICES=0,1\r\nset MODEL=D:\\w\\base-7B\r\n"
+        "python train.py ^\r\n  --model_name_or_path %MODEL% ^\r\n  --run_name it's --lora_r 8\r\n",
+        name="train.bat",
+    )
+    assert tree.tree["model_name_or_path"] == "D:\\w\\base-7B"
+    assert tree.tree["run_name"] == "it's"
+    assert tree.tree["shell"]["environment"]["CUDA_VISIBLE_DEVICES"] == "0,1"
+    assert (tree.line_of("model_name_or_path"), tree.line_of("lora_r")) == (6, 7)
+    assert not tree.notices
+
+
+@pytest.mark.parametrize("quote", ["'", '"'])
+def test_a_quote_that_is_never_closed_is_told_with_its_line(quote):
+    notices = parse_shell(f"echo on\nswift sft --model {quote}a/b\n  --x 1\n", name="a.sh").notices
+    assert [(one.message.code, one.line) for one in notices] == [("open_quote", 2)]

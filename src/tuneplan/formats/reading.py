@@ -13,6 +13,7 @@ from tuneplan.errors import UnreadableFile
 from tuneplan.formats.foreign import Companion, ForeignDocument
 from tuneplan.formats.launch_documents import launched
 from tuneplan.formats.shell_lines import parse_shell, shell_like
+from tuneplan.formats.shell_windows import ENDINGS, as_posix
 from tuneplan.language import message
 from tuneplan.spec.answer import Notice
 
@@ -20,7 +21,8 @@ _FORMS: Final = {
     **dict.fromkeys((".yaml", ".yml"), "yaml"),
     **dict.fromkeys((".json", ".jsonc"), "json"),
     ".toml": "toml",
-    **dict.fromkeys((".sh", ".bash", ".zsh", ".slurm", ".sbatch", ".cmd", ".command"), "shell"),
+    **dict.fromkeys((".sh", ".bash", ".zsh", ".slurm", ".sbatch", ".command"), "shell"),
+    **dict.fromkeys(ENDINGS, "shell"),
 }
 _PROGRAMS: Final = {".py": "Python", ".ipynb": "a notebook", ".jl": "Julia", ".cpp": "C++"}
 _PLACEHOLDER: Final = re.compile(
@@ -64,7 +66,7 @@ def parse_foreign(text: str, *, name: str) -> ForeignDocument:
     suffix = Path(name).suffix.lower()
     form = _FORMS.get(suffix) or _sniffed(text)
     if form == "shell":
-        return parse_shell(text, name=name)
+        return parse_shell(as_posix(text) if suffix in ENDINGS else text, name=name)
     if form == "json":
         text = _without_comments(text)
     document = parse_document(text, name=name, form=form, foreign_tags=True)

@@ -26,7 +26,7 @@ from tuneplan.formats.foreign import ForeignDocument
 from tuneplan.formats.shell_document import DocumentBuilder
 from tuneplan.formats.shell_launch import Launch, launch_in, launcher_of, option_name
 from tuneplan.formats.shell_values import Scope, Token, declared
-from tuneplan.formats.shell_words import Command, Word, commands_of
+from tuneplan.formats.shell_words import Command, Word, commands_of, open_quote_of
 from tuneplan.language import message
 from tuneplan.spec.answer import Notice
 
@@ -58,6 +58,15 @@ def parse_shell(text: str, *, name: str) -> ForeignDocument:
     chosen = max(launches, key=lambda launch: launch.weight)
     builder = DocumentBuilder(name, scope, scheduler)
     builder.notices.extend(_stray_options(commands))
+    open_quote = open_quote_of(text)
+    if open_quote is not None:
+        told = message(
+            "open_quote",
+            "the quote that begins on line {line} is never closed: a shell would refuse it, and "
+            "all behind it is one word here",
+            line=open_quote,
+        )
+        builder.notices.append(Notice(message=told, line=open_quote))
     return builder.document(chosen, launches)
 
 

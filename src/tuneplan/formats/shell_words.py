@@ -84,6 +84,14 @@ def commands_of(text: str) -> list[Command]:
     return found
 
 
+def open_quote_of(text: str) -> int | None:
+    """The line on which a quote begins that is never closed; None where all are."""
+    reader = _Reader(text.replace("\r\n", "\n"))
+    for _ in reader.commands():
+        pass
+    return next(iter(reader.open_quotes), None)
+
+
 def _without_keywords(words: list[Word]) -> tuple[list[Word], int]:
     """The words without the keywords in front, and how many blocks these open."""
     opened = 0
@@ -105,6 +113,7 @@ class _Reader:
         self.at = 0
         self.line = 1
         self.here: list[str] = []
+        self.open_quotes: list[int] = []  # lines on which a quote begins that never ends
 
     def commands(self) -> Iterator[list[Word]]:
         words: list[Word] = []
@@ -225,13 +234,15 @@ class _Reader:
 
     def _single_quoted(self) -> Piece:
         end = self.text.find("'", self.at + 1)
+        if end < 0:
+            self.open_quotes.append(self.line)
         end = len(self.text) if end < 0 else end
         inner = self.text[self.at + 1 : end]
         self._step(end + 1 - self.at)
         return Piece(Kind.TEXT, inner, quoted=True)
 
     def _double_quoted(self) -> list[Piece]:
-        pieces = [Piece(Kind.TEXT, "", quoted=True)]
+        pieces, began = [Piece(Kind.TEXT, "", quoted=True)], self.line
         self._step(1)
         while self.at < len(self.text) and self.text[self.at] != '"':
             char = self.text[self.at]
@@ -247,6 +258,8 @@ class _Reader:
                 taken = match[0] if match else char
                 pieces.append(Piece(Kind.TEXT, taken, quoted=True))
                 self._step(len(taken))
+        if self.at >= len(self.text):
+            self.open_quotes.append(began)
         self._step(1)
         return pieces
 
