@@ -157,6 +157,16 @@ def test_twice_the_price_is_twice_the_cost(tmp_path):
     assert cost_at("2 USD") * 2 == cost_at("4 USD")
 
 
+@pytest.mark.parametrize(("framework", "layouts"), [
+    ("torchtune", {"single", "fsdp2"}),
+    ("litgpt", {"single", "fsdp"}),
+    ("axolotl", {"single", "ddp", "zero2", "zero3", "fsdp"}),
+])  # fmt: skip
+def test_only_layouts_that_the_framework_has_are_searched(framework, layouts):
+    space = space_of(job(framework=framework), SOURCES)
+    assert {variant.strategy for variant in space.variants()} == layouts
+
+
 def test_a_budget_or_a_deadline_that_nothing_meets_leaves_no_entry_and_says_why():
     poor = plan_job(job(limits={"budget": "0.0001 USD"}), SOURCES)
     assert poor.entries == ()

@@ -11,6 +11,7 @@ from tuneplan.catalog.accelerators import ResolvedAccelerator
 from tuneplan.errors import InvalidRequest, Mistake, NotSupported, UnknownName
 from tuneplan.frozen import dataclass
 from tuneplan.language import message
+from tuneplan.planner.changes import FSDP_ONLY
 from tuneplan.planner.sources import Sources
 from tuneplan.spec.answer import Assumption, Notice
 from tuneplan.spec.hardware import Accelerator
@@ -144,7 +145,7 @@ def space_of(job: StatedJob, sources: Sources) -> Space:
             job,
             "parallelism.strategy",
             job.recipe.parallelism.strategy,
-            SPLIT_STRATEGIES if degrees else STRATEGIES,
+            _strategies(job, degrees),
         ),
         degrees=degrees,
         micro_batches=micro_batches,
@@ -154,6 +155,14 @@ def space_of(job: StatedJob, sources: Sources) -> Space:
         assumptions=tuple(assumptions),
         notices=tuple(notices),
     )
+
+
+def _strategies(job: StatedJob, degrees: Mapping[str, int]) -> tuple[str, ...]:
+    """Layouts of several cards that the framework has."""
+    if degrees:
+        return SPLIT_STRATEGIES
+    only = FSDP_ONLY.get(job.recipe.framework or "")
+    return STRATEGIES if only is None else (only,)
 
 
 def _degrees(job: StatedJob) -> Mapping[str, int]:
