@@ -89,6 +89,13 @@ def test_more_cards_split_the_weights_as_the_framework_does(framework: str, spli
     assert more.settings["parallelism.strategy"] == split
 
 
+def test_one_card_is_not_told_to_keep_whole_weights_on_each() -> None:
+    tree = {"model": "Qwen/Qwen2.5-7B", "parallelism": {"strategy": "zero3"}}
+    names = [one.name for one in changes_of(resolve_job(load_job(tree), SOURCES))]
+    assert "single" in names
+    assert "ddp" not in names
+
+
 def test_a_mistake_that_the_catalogue_finds_stands_in_the_user_s_file_too(axolotl: Path) -> None:
     axolotl.write_text(AXOLOTL.replace("Qwen/Qwen2.5-7B-Instruct", "Qwen/Qwen2.5-7C"))
     read = read_configuration(axolotl, overrides=ON_H100)

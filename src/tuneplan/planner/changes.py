@@ -251,7 +251,11 @@ def _layout(resolved: Resolved) -> Iterator[Change]:
         text = message("change_zero2", "split gradients and optimizer states: ZeRO-2 over {ranks} "
                        "cards", ranks=ranks)  # fmt: skip
         yield Change(name="zero2", message=text, settings={"parallelism.strategy": "zero2"})
-    if layout.shards_parameters and split == "zero3":
+    if layout.shards_parameters and ranks == 1:
+        text = message("change_unsplit", "no ZeRO or FSDP: one card has nobody to share with")
+        settings = {"parallelism.strategy": "single", "parallelism.offload": None}
+        yield Change(name="single", message=text, settings=settings)
+    elif layout.shards_parameters and split == "zero3":
         text = message("change_ddp", "whole weights on each card (DDP): less is exchanged")
         settings = {"parallelism.strategy": "ddp", "parallelism.offload": None}
         yield Change(name="ddp", message=text, settings=settings)
