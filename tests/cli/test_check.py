@@ -175,3 +175,15 @@ def test_a_job_file_on_stdout_tells_the_warnings_too_within_80_columns(
     assert "# Warnings:" in written
     assert "counted with autocast" in " ".join(written.replace("#", " ").split())
     assert max(map(len, written.splitlines())) <= 80
+
+
+def test_a_configuration_is_not_written_over_by_its_own_job_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "train.yml"
+    path.write_text(AXOLOTL.read_text(encoding="utf-8"), encoding="utf-8")
+    (tmp_path / "link.yml").symlink_to(path)
+    for name in ("train.yml", "link.yml"):
+        assert run(["import", str(path), "-o", str(tmp_path / name)]) == 2
+    assert "not written over" in capsys.readouterr().err
+    assert path.read_text(encoding="utf-8") == AXOLOTL.read_text(encoding="utf-8")

@@ -57,3 +57,12 @@ def test_as_json_the_answer_holds_files_and_the_job_without_blanks(
 def test_what_is_not_known_is_refused(more: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*JOB, *more]) == 2
     capsys.readouterr()
+
+
+def test_a_link_that_leads_nowhere_is_not_written_through(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "train.yaml").symlink_to(tmp_path / "elsewhere")
+    assert run([*JOB, "trl", "-o", str(tmp_path)]) == 2
+    assert "the file is there already" in capsys.readouterr().err
+    assert not (tmp_path / "elsewhere").exists()

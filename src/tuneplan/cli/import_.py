@@ -11,7 +11,7 @@ from tuneplan.cli.answering import show, today
 from tuneplan.cli.commands import SpokenCommand
 from tuneplan.cli.configurations import framework_option
 from tuneplan.cli.options import answer_options, refuse_blank
-from tuneplan.cli.output import write_file
+from tuneplan.cli.output import refuse_own_source, write_file
 
 
 @click.command("import", cls=SpokenCommand)
@@ -38,6 +38,7 @@ def command(
     output = None if output == "-" else output  # stdout, as everywhere
     folder = Path(output).parent if output is not None else Path()
     found = import_job(config, framework=framework, folder=folder)
+    refuse_own_source(output, (config, *found.imported.files))
     answer = import_answer(found, as_of=today().isoformat(), output=output)
     if output is not None:
         write_file(output, job_file_text(answer))

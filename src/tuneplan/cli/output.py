@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -85,6 +85,23 @@ def write_file(name: str, text: str) -> None:
     """
     with writing(name):
         Path(name).write_text(text, encoding="utf-8")
+
+
+def refuse_own_source(output: str | None, sources: Iterable[str]) -> None:
+    """Refuse to write over a file that the answer was read from.
+
+    Raises:
+        UnreadableFile: It is one of them.
+    """
+    for source in sources if output is not None else ():
+        with suppress(OSError, ValueError):
+            if Path(source).samefile(str(output)):
+                text = message(
+                    "own_source",
+                    "{path} was read for this answer: it is not written over; name another --output",
+                    path=output,
+                )
+                raise UnreadableFile(text, path=output)
 
 
 def make_folder(name: str) -> None:

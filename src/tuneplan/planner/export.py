@@ -342,8 +342,8 @@ def _peaks_differ(
 
 
 def existing(files: Sequence[ExportedFile], folder: Path) -> tuple[str, ...]:
-    """Which of the files are there already."""
-    return tuple(one.name for one in files if (folder / one.name).exists())
+    """Which of the files are there already; a link that leads nowhere is there too."""
+    return tuple(one.name for one in files if os.path.lexists(folder / one.name))
 
 
 def refuse_existing(files: Sequence[ExportedFile], folder: Path) -> None:
