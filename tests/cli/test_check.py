@@ -187,3 +187,17 @@ def test_a_configuration_is_not_written_over_by_its_own_job_file(
         assert run(["import", str(path), "-o", str(tmp_path / name)]) == 2
     assert "not written over" in capsys.readouterr().err
     assert path.read_text(encoding="utf-8") == AXOLOTL.read_text(encoding="utf-8")
+
+
+def test_a_launch_line_over_a_configuration_tells_both_files_and_their_lines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "train.yml").write_text(AXOLOTL.read_text(encoding="utf-8"), encoding="utf-8")
+    line = "accelerate launch --num_processes 4 -m axolotl.cli.train train.yml"
+    (tmp_path / "run.sh").write_text(f"{line}\n", encoding="utf-8")
+    answer = answer_of(capsys, "import", "import", str(tmp_path / "run.sh"))
+    assert answer["files"] == [str(tmp_path / "run.sh"), str(tmp_path / "train.yml")]
+    assert all(key["line"] for key in answer["carried"])
+    places = {key["key"]: key["file"] for key in answer["carried"]}
+    assert places["base_model"] == str(tmp_path / "train.yml")
+    assert places["shell.options.num_processes"] == str(tmp_path / "run.sh")

@@ -98,7 +98,7 @@ def refuse_own_source(output: str | None, sources: Iterable[str]) -> None:
             if Path(source).samefile(str(output)):
                 text = message(
                     "own_source",
-                    "{path} was read for this answer and is not written over; give another --output",
+                    "{path} was read for this answer and is not written over; name another file",
                     path=output,
                 )
                 raise UnreadableFile(text, path=output)

@@ -18,8 +18,9 @@ def with_file_behind(document: ForeignDocument, companion: Companion) -> Foreign
 
     Keys that the line says have no line of the file; ``shell`` stays as the line has it.
     """
-    if document.form != "shell":
-        return document
+    shell = document.tree.get("shell")
+    if document.form != "shell" or (isinstance(shell, Mapping) and "configuration" in shell):
+        return document  # ``formats.reading`` has laid the line over its file already
     below = next(
         (found for name in _named(document.tree) if (found := companion(name)) is not None), None
     )
