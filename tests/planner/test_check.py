@@ -223,3 +223,19 @@ def test_a_job_set_up_well_has_nothing_that_stands_out() -> None:
         "hardware": {"accelerator": "L40S"},
     }
     assert [finding.rule for finding in checked(job).findings] == []
+
+
+def test_torchtune_which_has_no_autocast_is_told_its_own_way_to_bf16() -> None:
+    job = load_job(
+        {
+            "model": "meta-llama/Llama-3.2-1B",
+            "framework": "torchtune",
+            "method": "full",
+            "training": {"dtype": "float32", "precision": "fp32", "max_length": 1024},
+            "hardware": {"accelerator": "A100 SXM 80GB", "accelerators_per_node": 1},
+        }
+    )
+    tried = Trying(job, estimate_job(job, SOURCES), SOURCES).all()
+    (bf16,) = (one for one in tried if one.change.name == "bf16")
+    assert bf16.change.settings == {"training.dtype": "bfloat16", "training.precision": "none"}
+    assert bf16.difference.peak_bytes > 0

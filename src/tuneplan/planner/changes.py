@@ -155,6 +155,9 @@ def _fused(resolved: Resolved) -> Iterator[Change]:
     yield Change(name="liger", message=text, settings={"training.use_liger_kernel": True})
 
 
+_NO_AUTOCAST: Final = ("torchtune",)  # one dtype for everything, no autocast beside it
+
+
 def _element_types(resolved: Resolved) -> Iterator[Change]:
     recipe, chip = resolved.recipe, resolved.accelerator
     native = chip is None or chip.supports_bf16
@@ -168,7 +171,14 @@ def _element_types(resolved: Resolved) -> Iterator[Change]:
             settings={"training.dtype": "bfloat16"},
             note=note if full else None,
         )
-    if recipe.compute_dtype is DType.FLOAT32 and native:
+    if recipe.compute_dtype is DType.FLOAT32 and native and recipe.framework in _NO_AUTOCAST:
+        yield Change(
+            name="bf16",
+            message=message("change_pure", "hold and compute everything in bf16 (dtype: bf16)"),
+            settings={"training.dtype": "bfloat16", "training.precision": "none"},
+            note=message("change_pure_bf16", "small updates are lost to rounding in pure bf16"),
+        )
+    elif recipe.compute_dtype is DType.FLOAT32 and native:
         text = message("change_precision", "compute in bf16")
         yield Change(name="bf16", message=text, settings={"training.precision": "bf16"})
     if recipe.compute_dtype is DType.BFLOAT16 and not native:
