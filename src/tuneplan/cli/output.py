@@ -93,9 +93,11 @@ def refuse_own_source(output: str | None, sources: Iterable[str]) -> None:
     Raises:
         UnreadableFile: It is one of them.
     """
-    for source in sources if output is not None else ():
+    if output is None:
+        return
+    for source in sources:
         with suppress(OSError, ValueError):
-            if Path(source).samefile(str(output)):
+            if Path(source).samefile(output):
                 text = message(
                     "own_source",
                     "{path} was read for this answer and is not written over; name another file",
