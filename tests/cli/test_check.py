@@ -162,15 +162,15 @@ def test_paths_of_data_fit_the_place_of_the_job_file(
 
 
 def test_a_job_file_on_stdout_tells_the_warnings_too_within_80_columns(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "train.yaml"
-    path.write_text(
+    monkeypatch.chdir(tmp_path)  # a path is not cut
+    Path("train.yaml").write_text(
         "model_name_or_path: meta-llama/Meta-Llama-3-8B\nstage: sft\nfinetuning_type: lora\n"
         "bf16: false\ndataset: somebody\ncutoff_len: 1024\n",
         encoding="utf-8",
     )
-    assert run(["import", str(path)]) == 0
+    assert run(["import", "train.yaml"]) == 0
     written = capsys.readouterr().out
     assert "# Warnings:" in written
     assert "counted with autocast" in " ".join(written.replace("#", " ").split())
