@@ -24,6 +24,7 @@ from tuneplan.planner.trace import JobTrace, trace_job
 from tuneplan.planner.validate import Validation
 from tuneplan.planner.validate import validate as validate_runs
 from tuneplan.spec.stated import StatedJob
+from tuneplan.tracing.images import image_size
 from tuneplan.units import parse_bytes
 
 Job: TypeAlias = StatedJob | str | Path | Mapping[str, Any]
@@ -71,6 +72,7 @@ def trace(
     *,
     python: str | Path | None = None,
     limits: Sequence[str | int] = (),
+    images: Sequence[str] = (),
     use_cache: bool = True,
     progress: Callable[[str, float], None] = lambda _phase, _share: None,
     today: date | None = None,
@@ -84,6 +86,8 @@ def trace(
         python: A Python, or the folder of its environment, whose PyTorch, transformers and PEFT
             are traced; None for the one that runs.
         limits: Sizes of cards to answer "does it fit" for, such as ``"24 GiB"``.
+        images: Of every sample, each as ``"1024x768"``: height and width in pixels as the
+            processor leaves it.
         use_cache: Take a trace of the same job and libraries that was made before, and keep a new
             one.
         progress: Told the phase and the share of the work that is done.
@@ -104,6 +108,7 @@ def trace(
         sources_for(stated, today=today or _today()),
         python=None if python is None else str(python),
         limits_bytes=tuple(round(parse_bytes(limit)) for limit in limits),
+        images=tuple(map(image_size, images)),
         use_cache=use_cache,
         progress=progress,
     )

@@ -46,6 +46,16 @@ def test_an_unknown_accelerator_has_near_matches(capsys: pytest.CaptureFixture[s
     assert "NVIDIA H100 SXM" in errors[0]["near"]  # type: ignore[operator]
 
 
+@pytest.mark.parametrize("size", ["1024", "1024*768", "0x768", "-1x5", "1e3x2", ""])
+def test_a_size_of_an_image_that_does_not_read_is_told_with_how_to_write_it(
+    size: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, errors = refused(capsys, *QWEN, f"--image={size}", command="trace")
+    assert "is no size of an image" in text
+    assert "HEIGHTxWIDTH" in text
+    assert errors[0]["path"] == "image"
+
+
 def test_broken_yaml_is_told_with_its_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

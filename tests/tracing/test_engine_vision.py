@@ -11,11 +11,11 @@ from tuneplan.catalog.models import load_models
 from tuneplan.errors import NotSupported
 from tuneplan.spec.architecture import ModelArchitecture
 from tuneplan.tracing.device import fake_device, fake_mode
+from tuneplan.tracing.images import ImageSize
 from tuneplan.tracing.recorder import Recorder
 from tuneplan.tracing.recording import Recording
 from tuneplan.tracing.session import record
 from tuneplan.tracing.values import on_host
-from tuneplan.tracing.vision import ImageSize
 
 LENGTH = 512
 PATCH, MERGE = 14, 2

@@ -17,10 +17,13 @@ from torch.cuda import _memory_viz
 
 import tuneplan
 from tracing.small_jobs import recipe_for, small_llama
+from tuneplan.catalog.architectures import build_architecture
+from tuneplan.catalog.models import load_models
 from tuneplan.contract.schema import json_schema
 from tuneplan.errors import InvalidRequest
 from tuneplan.spec.parallelism import Parallelism
-from tuneplan.tracing.cache import TraceCache
+from tuneplan.tracing.cache import TraceCache, job_key
+from tuneplan.tracing.images import image_size
 from tuneplan.tracing.refusals import check_traceable
 from tuneplan.tracing.wire import Traced, TraceRequest, read_request, request_document
 from tuneplan.units import GIB
@@ -252,6 +255,60 @@ def test_a_request_survives_its_journey():
         parallelism=Parallelism(), sequences=3, length=64, shorter=16, compute_capability=8.9,
     )  # fmt: skip
     assert read_request(json.loads(json.dumps(request_document(request)))) == request
+
+
+def test_images_survive_the_journey_and_are_part_of_the_name_in_the_cache():
+    plain = TraceRequest(
+        architecture=small_llama(), recipe=recipe_for(small_llama()), parallelism=Parallelism(),
+        sequences=1, length=64,
+    )  # fmt: skip
+    seeing = replace(plain, images=(image_size("280x420"), image_size("56x84")))
+    assert read_request(json.loads(json.dumps(request_document(seeing)))) == seeing
+    other = replace(plain, images=(image_size("420x280"), image_size("56x84")))
+    assert len({job_key(one) for one in (plain, seeing, other)}) == 3
+
+
+def test_images_are_refused_for_a_model_that_sees_none_and_for_a_family_that_is_not_known():
+    plain = small_llama()
+    request = TraceRequest(
+        architecture=plain, recipe=recipe_for(plain), parallelism=Parallelism(),
+        sequences=1, length=64, images=(image_size("280x420"),),
+    )  # fmt: skip
+    with pytest.raises(InvalidRequest, match="sees no images"):
+        check_traceable(request)
+    tower = load_models().entry("Qwen2.5-VL-3B-Instruct")
+    seeing = build_architecture(tower.config, name="seeing", hf_id=None, source="test")[0]
+    check_traceable(replace(request, architecture=seeing))
+    unknown = replace(seeing, hf_config={**seeing.hf_config, "model_type": "mllama"})
+    with pytest.raises(InvalidRequest, match="mllama with images") as caught:
+        check_traceable(replace(request, architecture=unknown))
+    (mistake,) = caught.value.mistakes
+    assert "qwen2_5_vl" in str(mistake.how_to_fix)
+
+
+def test_a_model_that_sees_is_traced_with_an_image_and_the_answer_says_so(tmp_path):
+    config = dict(load_models().entry("Qwen2.5-VL-3B-Instruct").config)
+    config["num_hidden_layers"] = 1
+    if "text_config" in config:
+        config["text_config"] = {**config["text_config"], "num_hidden_layers": 1}
+    vision = {**config["vision_config"], "depth": 1, "fullatt_block_indexes": [0]}
+    config["vision_config"] = vision
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text(json.dumps(config))
+    said = tuneplan_says(
+        tmp_path, "trace", "--model", "model", "--method", "lora", "--accelerator", "NVIDIA L4",
+        "--set", "training.max_length=256", "--set", "training.per_device_train_batch_size=1",
+        "--image", "280x420", "--json",
+    )  # fmt: skip
+    assert said.returncode == 0, said.stderr
+    answer = json.loads(said.stdout)
+    assert any("280x420" in one["message"] for one in answer["warnings"])
+    assert "images" not in [one["name"] for one in answer["not_modelled"]]
+    assert "batches_without_images" not in [one["name"] for one in answer["stand_ins"]]
+    classes = {one["class"]: one for one in answer["operations"]}
+    patches, wide = 20 * 30, vision["hidden_size"]
+    # The tower's first layer is a convolution over 3 channels, 2 frames and 14 x 14 pixels.
+    assert classes["convolution"]["flops"] == 2 * 2 * patches * wide * 3 * 2 * 14 * 14
 
 
 def test_a_trace_refuses_linears_on_which_lora_fails_by_name():

@@ -46,6 +46,13 @@ if TYPE_CHECKING:
     metavar="PATH",
     help="A Python, or the folder of its environment, whose libraries are traced.",
 )
+@click.option(
+    "--image",
+    "images",
+    multiple=True,
+    metavar="HEIGHTxWIDTH",
+    help="An image of every sample, in pixels as the processor leaves it; several are several.",
+)
 @click.option("--no-cache", is_flag=True, help="Trace again, and keep nothing.")
 @require_fit_option
 @all_option
@@ -62,10 +69,12 @@ def command(ctx: click.Context, /, job: JobRequest, **options: Any) -> None:
     from tuneplan.planner.trace import trace_job
     from tuneplan.report.trace import trace_text
     from tuneplan.report.trace_answer import trace_answer
+    from tuneplan.tracing.images import image_size
 
     for flag in ("python", "snapshot"):
         refuse_blank(f"--{flag}", options[flag])
     limits = tuple(_size(text) for text in options["limits"])
+    images = tuple(map(image_size, options["images"]))
     stated, day = job.read(), today()
     with _progress() as progress:
         trace = trace_job(
@@ -73,6 +82,7 @@ def command(ctx: click.Context, /, job: JobRequest, **options: Any) -> None:
             sources_for(stated, today=day),
             python=options["python"],
             limits_bytes=limits,
+            images=images,
             use_cache=not options["no_cache"],
             progress=progress,
         )

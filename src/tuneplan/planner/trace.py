@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from tuneplan.estimation.uncertainty import Fit
@@ -25,6 +25,7 @@ from tuneplan.spec.stated import StatedJob
 from tuneplan.tracing.cache import TraceCache
 from tuneplan.tracing.child import trace_in_child
 from tuneplan.tracing.environment import interpreter
+from tuneplan.tracing.images import FIXED_SIZE, ImageSize
 from tuneplan.tracing.listing import (
     OperationClass,
     Remark,
@@ -74,6 +75,7 @@ def trace_job(
     *,
     python: str | None = None,
     limits_bytes: tuple[int, ...] = (),
+    images: tuple[ImageSize, ...] = (),
     use_cache: bool = True,
     progress: Progress = lambda _phase, _share: None,
 ) -> JobTrace:
@@ -85,6 +87,7 @@ def trace_job(
         python: An interpreter, or the folder of its environment, whose PyTorch, transformers and
             PEFT are traced; None for the one that runs.
         limits_bytes: Memory of cards (context included) to answer "does it fit" for.
+        images: Of every row, as the processor leaves them; none for text alone.
         use_cache: Take a trace of the same job and libraries that was made before.
         progress: Told the phase and the share of the work that is done.
 
@@ -95,7 +98,7 @@ def trace_job(
     """
     started = time.perf_counter()
     resolved = resolve_job(job, sources)
-    request = request_of(resolved)
+    request = replace(request_of(resolved), images=images)
     check_traceable(request)
     traced = _traced(request, sources.traces if use_cache else None, python, progress)
     formula = memory_by_formula(resolved, replays=True)
@@ -116,7 +119,7 @@ def trace_job(
         stand_ins=stand_ins(traced),
         not_modelled=not_modelled(request, replace(traced, recordings=_played(memory))),
         assumptions=resolved.assumptions,
-        notices=(*resolved.notices, *_notices(resolved)),
+        notices=(*resolved.notices, *_notices(resolved), *_of_images(resolved, images)),
         elapsed_s=time.perf_counter() - started,
     )
 
@@ -138,6 +141,28 @@ def _traced(
     if cache is not None:
         cache.put(request, found.versions, traced)
     return traced
+
+
+def _of_images(resolved: Resolved, images: tuple[ImageSize, ...]) -> Iterator[Notice]:
+    if images:
+        yield Notice(
+            message=message(
+                "traced_images",
+                "every row of {length} tokens begins with images of {sizes} pixels (height x "
+                "width); the formula beside the trace counts text alone",
+                length=round(resolved.batch.worst_length),
+                sizes=", ".join(map(str, images)),
+            )
+        )
+        if resolved.model.model_type == FIXED_SIZE:
+            yield Notice(
+                message=message(
+                    "traced_images_fixed",
+                    "the processor of {kind} makes every image as large as the model's "
+                    "configuration says: the sizes that were given change nothing",
+                    kind=FIXED_SIZE,
+                )
+            )
 
 
 def _notices(resolved: Resolved) -> tuple[Notice, ...]:

@@ -149,6 +149,15 @@ def _not_modelled(request: TraceRequest, traced: Traced) -> Iterator[Remark]:
                 "reserved memory moves by some per cent with it",
             ),
         )
+    if request.architecture.vision is not None and not request.images:
+        yield Remark(
+            name="images",
+            reason=message(
+                "leaves_out_images",
+                "images: rows are text alone, and the tower is held but not run; "
+                "--image HEIGHTxWIDTH traces it",
+            ),
+        )
     if request.shorter is not None and len(traced.recordings) < 2:
         yield Remark(
             name="length_history",
@@ -156,6 +165,12 @@ def _not_modelled(request: TraceRequest, traced: Traced) -> Iterator[Remark]:
                 "leaves_out_history",
                 "batches of other lengths before the longest one: at another length what is made "
                 "and dropped came in another order",
+            )
+            if not request.images
+            else message(
+                "leaves_out_history_of_images",
+                "batches of other lengths before the longest one: a shorter row has no room for "
+                "these images, or what is made and dropped came in another order",
             ),
         )
     if request.recipe.gradient_accumulation_steps > 2:

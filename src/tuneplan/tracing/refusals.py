@@ -9,6 +9,7 @@ from tuneplan.estimation.adapters import mistakes_of_targets
 from tuneplan.language import message
 from tuneplan.spec.parallelism import Offload, Strategy
 from tuneplan.spec.recipe import TrainingRecipe
+from tuneplan.tracing.images import FAMILIES, traced_with_images
 from tuneplan.tracing.wire import TraceRequest
 
 # One rank is traced: PyTorch's own sharding over a group of fake ranks, or a whole copy, to which
@@ -27,6 +28,7 @@ def check_traceable(request: TraceRequest) -> None:
         *_layout(request),
         *_recipe(request.recipe),
         *_adapter(request),
+        *_images(request),
     ]
     if mistakes:
         raise InvalidRequest(mistakes)
@@ -83,6 +85,32 @@ def _adapter(request: TraceRequest) -> Iterator[Mistake]:
     adapter = request.recipe.adapter
     if adapter is not None:
         yield from mistakes_of_targets(request.architecture, adapter.target_modules)
+
+
+def _images(request: TraceRequest) -> Iterator[Mistake]:
+    """Images for a model that sees none, or whose processor is not known."""
+    if not request.images:
+        return
+    model = request.architecture
+    kind = str(model.hf_config.get("model_type") or model.model_type)
+    if model.vision is None:
+        yield Mistake(
+            message=message("trace_sees_none", "{name} sees no images", name=model.name),
+            path="image",
+            how_to_fix=message("trace_text_alone", "leave --image out"),
+        )
+    elif not traced_with_images(kind) or request.recipe.kernels.model_code == "litgpt":
+        yield Mistake(
+            message=message(
+                "trace_images", "batches of {kind} with images are not traced", kind=kind
+            ),
+            path="image",
+            how_to_fix=message(
+                "trace_images_of",
+                "leave --image out; images are traced for {families}",
+                families=", ".join(FAMILIES),
+            ),
+        )
 
 
 def _refused(path: str, what: str) -> Mistake:

@@ -13,11 +13,12 @@ from tuneplan.spec.parallelism import Parallelism, Strategy
 from tuneplan.spec.recipe import TrainingRecipe
 from tuneplan.tracing.attention import AttentionRules
 from tuneplan.tracing.device import CPU, DEVICE, choose_device, device_type, fake_device, fake_mode
+from tuneplan.tracing.images import ImageSize
 from tuneplan.tracing.recorder import Recorder
 from tuneplan.tracing.recording import Recording
 from tuneplan.tracing.routing import Spread, values_of
 from tuneplan.tracing.sharding import SHARDED, join_group, shard
-from tuneplan.tracing.vision import ImageSize, lists_of_tensors
+from tuneplan.tracing.vision import lists_of_tensors
 
 
 @cache

@@ -13,13 +13,14 @@ from tuneplan.spec.recipe import TrainingRecipe
 from tuneplan.tracing.adapters import torch_dtype
 from tuneplan.tracing.build import decoder_layers, load_reference
 from tuneplan.tracing.device import device_type, fake_device
+from tuneplan.tracing.images import ImageSize
 from tuneplan.tracing.kernels import fused_kernels, refuse_kernels
 from tuneplan.tracing.litgpt_code import is_litgpt, loss_of_litgpt, run_litgpt, set_length
 from tuneplan.tracing.losses import install_loss, outside_loss
 from tuneplan.tracing.optimizers import make_optimizer, states_of
 from tuneplan.tracing.preferences import is_preference, preference_loss, refuse_preference
 from tuneplan.tracing.recorder import Recorder
-from tuneplan.tracing.vision import ImageSize, image_batch
+from tuneplan.tracing.vision import image_batch
 
 NUM_STEPS = 2
 

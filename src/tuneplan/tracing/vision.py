@@ -13,18 +13,10 @@ from typing import Any
 import torch
 
 from tuneplan.errors import NotSupported
-from tuneplan.frozen import dataclass
 from tuneplan.language import message
 from tuneplan.tracing.device import fake_device, patched
+from tuneplan.tracing.images import FIXED_SIZE, ImageSize, traced_with_images
 from tuneplan.tracing.values import KnownValues, on_host
-
-
-@dataclass(frozen=True, slots=True)
-class ImageSize:
-    """Pixels of an image as the processor leaves it."""
-
-    height: int
-    width: int
 
 
 def image_batch(
@@ -44,17 +36,17 @@ def image_batch(
     """
     kind = config.model_type
     pixels: tuple[int, ...]
-    if kind.startswith(("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5")):
-        pixels, tokens, grid = _patches(config.vision_config, images * sequences)
-        extra = {"image_grid_thw": grid}
-    elif kind == "gemma3":
+    if not traced_with_images(kind):
+        raise NotSupported(
+            message("trace_images", "batches of {kind} with images are not traced", kind=kind)
+        )
+    if kind == FIXED_SIZE:
         side = config.vision_config.image_size
         shape = (sequences * len(images), config.vision_config.num_channels, side, side)
         pixels, tokens, extra = shape, config.mm_tokens_per_image * len(images), {}
     else:
-        raise NotSupported(
-            message("trace_images", "batches of {kind} with images are not traced", kind=kind)
-        )
+        pixels, tokens, grid = _patches(config.vision_config, images * sequences)
+        extra = {"image_grid_thw": grid}
     per_row = tokens // (sequences if extra else 1)
     if per_row >= length:
         raise NotSupported(
@@ -73,7 +65,7 @@ def image_batch(
     batch = {
         "pixel_values": torch.empty(pixels, dtype=torch.float32, device=fake_device()),
         "input_ids": _told(values, ids),
-        "token_type_ids" if kind == "gemma3" else "mm_token_type_ids": _told(values, types),
+        "token_type_ids" if kind == FIXED_SIZE else "mm_token_type_ids": _told(values, types),
     }
     with on_host():
         mask = torch.ones((sequences, length), dtype=torch.int64)

@@ -15,6 +15,7 @@ from tuneplan.spec import recipe as recipes
 from tuneplan.spec.architecture import ModelArchitecture
 from tuneplan.spec.parallelism import Parallelism
 from tuneplan.spec.recipe import TrainingRecipe
+from tuneplan.tracing.images import ImageSize
 from tuneplan.tracing.recording import Block, Recording
 
 _CLASS = "class"
@@ -29,6 +30,7 @@ class TraceRequest:
         shorter: A second length that is recorded too, for histories of lengths; None for none.
         compute_capability: Of the card; None for an unknown one.
         evaluation_sequences: Rows of an evaluation batch; 0 where nothing is evaluated.
+        images: Of every row; none for text alone.
     """
 
     architecture: ModelArchitecture
@@ -39,6 +41,7 @@ class TraceRequest:
     shorter: int | None = None
     compute_capability: float | None = None
     evaluation_sequences: int = 0
+    images: tuple[ImageSize, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +122,7 @@ def _classes() -> dict[str, type]:
                 if isinstance(one, type) and (is_dataclass(one) or issubclass(one, Enum))
             )
         _found["TraceRequest"] = TraceRequest
+        _found["ImageSize"] = ImageSize
     return _found
 
 

@@ -17,7 +17,7 @@ from importlib import metadata
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from tuneplan.errors import TuneplanError
+from tuneplan.errors import NotSupported, TuneplanError
 from tuneplan.tracing.wire import Traced, TraceRequest, read_request, traced_document
 
 if TYPE_CHECKING:
@@ -69,16 +69,22 @@ def _answer(request: TraceRequest) -> dict[str, Any]:
     recordings: list[Recording] = []
     for number, length in enumerate(lengths):
         progress = Progress(number, len(lengths))
-        recording, _ = record(
-            request.architecture,
-            request.recipe,
-            sequences=request.sequences,
-            length=length,
-            compute_capability=request.compute_capability,
-            evaluation_sequences=request.evaluation_sequences,
-            parallelism=request.parallelism,
-            progress=progress,
-        )
+        try:
+            recording, _ = record(
+                request.architecture,
+                request.recipe,
+                sequences=request.sequences,
+                length=length,
+                compute_capability=request.compute_capability,
+                evaluation_sequences=request.evaluation_sequences,
+                parallelism=request.parallelism,
+                images=request.images,
+                progress=progress,
+            )
+        except NotSupported:
+            if not (number and request.images):
+                raise
+            break  # a shorter row has no room for the images: told as what is left out
         recordings.append(recording)
     traced = Traced(
         recordings=tuple(recordings),
