@@ -1,9 +1,11 @@
 """Batches with images: whole numbers are followed, and the tower sees every patch."""
 
 from collections.abc import Callable
+from itertools import accumulate
 
 import pytest
 import torch
+from peft import LoraConfig
 
 from tracing.small_jobs import recipe_for
 from tuneplan.catalog.architectures import build_architecture
@@ -34,12 +36,22 @@ def shallow_model() -> ModelArchitecture:
     return build_architecture(config, name="shallow", hf_id=None, source="test")[0]
 
 
-def traced(images: tuple[ImageSize, ...], length: int = LENGTH) -> Recording:
+def traced(
+    images: tuple[ImageSize, ...],
+    length: int = LENGTH,
+    *,
+    trains_tower: bool = False,
+    compute_capability: float = 8.0,
+    folds_windows: bool = True,
+) -> Recording:
     model = shallow_model()
     recipe = recipe_for(model, method="lora", adapter={"target_modules": ["q_proj", "v_proj"]})
-    return record(model, recipe, sequences=1, length=length, compute_capability=8.0, images=images)[
-        0
-    ]
+    in_tower = LoraConfig(target_modules=["qkv"]) if trains_tower else None
+    return record(
+        model, recipe, sequences=1, length=length, compute_capability=compute_capability,
+        images=images, folds_windows=folds_windows,
+        peft_config=in_tower,
+    )[0]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -61,12 +73,62 @@ def test_every_patch_passes_the_tower_and_every_fourth_becomes_a_token(
     assert any(patches // MERGE**2 in shape for shape in merged)
 
 
-def test_each_window_is_a_call_of_attention(recording: Recording) -> None:
+def test_each_window_is_a_call_of_attention_in_the_loop_of_the_code() -> None:
+    recording = traced((ImageSize(280, 420),), folds_windows=False)
     # 20 x 30 patches are 10 x 15 tokens; a window spans 112 pixels, four tokens each way.
     windows = -(-10 // 4) * -(-15 // 4)
     steps, whole = 2, 1
     assert recording.notes["attention_flash"] == steps * (windows + whole)
     assert recording.notes["attention_efficient"] == steps  # the language model's, with a mask
+
+
+def test_windows_of_one_length_are_one_call(recording: Recording) -> None:
+    # Of 10 x 15 tokens, windows are 4 or 2 high and 4 or 3 wide: four lengths.
+    steps, lengths, whole = 2, 4, 1
+    assert recording.notes["attention_flash"] == steps * (lengths + whole)
+    assert "windowed attention" in recording.stand_ins
+
+
+def calls(recording: Recording) -> int:
+    """Of attention, forward and backward."""
+    return sum(figures[0] for name, figures in recording.operations.items() if "flash" in name)
+
+
+def attention_flops(recording: Recording) -> int:
+    return sum(figures[1] for name, figures in recording.operations.items() if "flash" in name)
+
+
+def peak_of(recording: Recording, part: str) -> int:
+    """Most bytes of activations of a part, in blocks of 512."""
+    changes = []
+    for block in recording.blocks:
+        if part in block.module and "weight" not in block.kind and block.kind != "gradient":
+            size = -(-block.size // 512) * 512
+            changes += [(block.born, size), (block.died, -size)]
+    return max(accumulate(change for _, change in sorted(changes)))
+
+
+@pytest.mark.parametrize("compute_capability", [7.5, 8.0])
+def test_the_tower_takes_what_the_loop_over_its_windows_takes(compute_capability: float) -> None:
+    loop, folded = (
+        traced((ImageSize(560, 840),), 1024, trains_tower=True,
+               compute_capability=compute_capability, folds_windows=folds)
+        for folds in (False, True)
+    )  # fmt: skip
+    for part in (".visual.", ".visual.blocks.0.attn"):
+        assert peak_of(folded, part) == pytest.approx(peak_of(loop, part), rel=0.01)
+    assert attention_flops(folded) == attention_flops(loop)
+
+
+def test_calls_do_not_grow_with_the_number_of_windows() -> None:
+    # 448 x 448 pixels are 4 x 4 windows of 112 pixels, 896 x 896 are 8 x 8.
+    few, many, looped = (
+        calls(traced((ImageSize(side, side),), 2048, trains_tower=True, folds_windows=folds))
+        for side, folds in ((448, True), (896, True), (896, False))
+    )
+    both_ways, steps, whole = 2, 2, 1
+    assert few == many == both_ways * steps * (1 + whole)
+    assert looped == both_ways * steps * (8 * 8 + whole)
 
 
 def test_images_that_do_not_fit_are_refused_with_their_tokens() -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tuneplan.tracing.windows import Windows
 
 _FLASH_HEAD_DIM = 256
 
@@ -25,6 +28,7 @@ class AttentionRules:
         self.flash = flash
         self.expands = expands
         self.chosen: dict[str, int] = {}
+        self.windows: Windows | None = None
 
     def kernel(self, query: Any, key: Any, value: Any, mask: Any, *, grouped: bool) -> str:
         """``flash``, ``efficient`` or ``math``."""
@@ -52,6 +56,27 @@ class AttentionRules:
         enable_gqa: bool = False,  # noqa: FBT001, FBT002
     ) -> Any:
         """As PyTorch's function, with the kernel chosen by the rules for CUDA."""
+
+        def run(query: Any, key: Any, value: Any) -> Any:
+            return self._attend(
+                query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa
+            )
+
+        if self.windows is None:
+            return run(query, key, value)
+        return self.windows.attend(run, query, key, value)
+
+    def _attend(
+        self,
+        query: Any,
+        key: Any,
+        value: Any,
+        attn_mask: Any,
+        dropout_p: float,
+        is_causal: bool,  # noqa: FBT001 - in the order of PyTorch's function
+        scale: float | None,
+        enable_gqa: bool,  # noqa: FBT001
+    ) -> Any:
         import torch
 
         query, key, value = _cast(query, key, value)

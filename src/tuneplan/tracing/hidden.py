@@ -11,6 +11,8 @@ CUBLAS_WORKSPACE_BYTES: Final = {False: 8_519_680, True: 32 * 2**20 + 2**17}
 PRODUCTS: Final = frozenset(
     {"mm", "bmm", "addmm", "baddbmm", "addbmm", "mv", "addmv", "_scaled_mm", "_grouped_mm"}
 )
+# Shapes of queries whose batch stands for as many calls, one after the other (``windows``).
+ONE_BY_ONE: Final[set[tuple[int, ...]]] = set()
 Sizes = tuple[tuple[int, ...], tuple[int, ...]]
 
 
@@ -35,6 +37,7 @@ def _flash_backward(args: Any, kwargs: Any) -> Sizes:
     del kwargs
     query, key = args[1:3]
     batch, heads, length, width = query.shape
+    batch = 1 if tuple(query.shape) in ONE_BY_ONE else batch
     rounded = -(-length // 128) * 128
     wide = -(-width // 32) * 32
     sizes = [4 * batch * heads * rounded, 4 * batch * rounded * heads * wide]
@@ -53,6 +56,7 @@ def _efficient_backward(args: Any, kwargs: Any) -> Sizes:
     del kwargs
     query = args[1]
     batch, heads, length, width = query.shape
+    batch = 1 if tuple(query.shape) in ONE_BY_ONE else batch
     sizes = [4 * batch * heads * -(-length // 32) * 32]
     if query.element_size() == 2 and width > 64:
         sizes.append(4 * batch * heads * -(-length // 64) * 64 * width)

@@ -70,6 +70,7 @@ def record(
     spread: Spread = Spread.BALANCED,
     parallelism: Parallelism | None = None,
     images: tuple[ImageSize, ...] = (),
+    folds_windows: bool = True,
     progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[Recording, float]:
     """Build the model, run two steps, return what was seen and the seconds it took.
@@ -87,6 +88,7 @@ def record(
         spread: Over which experts tokens go, where the code loops over experts.
         parallelism: How the job is spread; one rank of a sharded one is traced.
         images: Of every sequence; none for text alone.
+        folds_windows: One call of attention for all windows of a length, in place of the loop.
         progress: Told each phase as it begins.
     """
     choose_device(device)
@@ -96,6 +98,7 @@ def record(
     from tuneplan.tracing.build import build_model, load_model
     from tuneplan.tracing.litgpt_code import LITGPT, version
     from tuneplan.tracing.steps import run_steps
+    from tuneplan.tracing.windows import SOURCE, Windows
 
     if recipe.kernels.model_code == LITGPT:
         version()  # imported now, before there are fake tensors
@@ -127,6 +130,11 @@ def record(
         if parallelism is not None and sharded:
             progress("shard")
             model = shard(model, architecture, recipe, parallelism, mesh, recorder)
+        if images and device_type() != CPU and folds_windows:
+            windows = Windows(recorder)
+            if windows.watch(model):
+                rules.windows = windows
+                recorder.recording.stand_ins["windowed attention"] = SOURCE
         run_steps(
             model, architecture, recipe, recorder,
             sequences=sequences, length=length, evaluation_sequences=evaluation_sequences,
