@@ -303,6 +303,7 @@ def test_a_model_that_sees_is_traced_with_an_image_and_the_answer_says_so(tmp_pa
     assert said.returncode == 0, said.stderr
     answer = json.loads(said.stdout)
     assert any("280x420" in one["message"] for one in answer["warnings"])
+    assert "traced_shape_assumed" not in [one["code"] for one in answer["warnings"]]
     assert "images" not in [one["name"] for one in answer["not_modelled"]]
     assert "batches_without_images" not in [one["name"] for one in answer["stand_ins"]]
     classes = {one["class"]: one for one in answer["operations"]}

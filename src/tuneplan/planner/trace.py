@@ -166,7 +166,7 @@ def _of_images(resolved: Resolved, images: tuple[ImageSize, ...]) -> Iterator[No
 
 
 def _notices(resolved: Resolved) -> tuple[Notice, ...]:
-    if resolved.model.assumed_fields:
+    if "hidden_size" in resolved.model.assumed_fields:
         text = message(
             "traced_shape_assumed",
             "the model is a bare size: what was traced is a Llama of that size with dimensions "
