@@ -41,14 +41,30 @@ def install_flash_attention() -> None:
     rotary = _module("flash_attn.layers.rotary")
     rotary.apply_rotary_emb = _rotary  # type: ignore[attr-defined]
 
-    import transformers.utils as utilities
-    from transformers.utils import import_utils
-
-    for name in _AVAILABLE:
-        for module in (utilities, import_utils):
-            if hasattr(module, name):
-                setattr(module, name, _available)
+    _tell_that_it_is_there()
     _position_ids_rise()
+
+
+def _tell_that_it_is_there() -> None:
+    """Answer yes wherever transformers asks, in modules that are loaded already too."""
+    import transformers.utils.import_utils  # noqa: F401 - among the modules below
+
+    _answer_yes()  # before the next module is loaded, which asks at once
+
+    import transformers.modeling_flash_attention_utils as utilities
+
+    _answer_yes()
+    for checks in getattr(utilities, "FLASH_ATTENTION_COMPATIBILITY_MATRIX", {}).values():
+        if checks.get("flash_attn_version") == 2:
+            checks["general_availability_check"] = _available
+
+
+def _answer_yes() -> None:
+    for path, module in list(sys.modules.items()):
+        if path.partition(".")[0] == "transformers":
+            for name in _AVAILABLE:
+                if name in vars(module):
+                    setattr(module, name, _available)
 
 
 def _position_ids_rise() -> None:
