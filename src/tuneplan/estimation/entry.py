@@ -124,7 +124,9 @@ def profile_entry(
     with_names = meter.current
     found.clear()
     named = with_names - meter.current
-    kept = meter.current - streams.size
+    # The layers count their first input in the dtype of the stream; here it has its own.
+    by_layers = streams.elements * recipe.hidden_dtype.num_bytes
+    kept = meter.current - (streams.size if model.streams > 1 else by_layers)
     operations = list(tape.operations)
     if streams.node is None:
         return EntryProfile(
