@@ -73,7 +73,7 @@ def frameworks_page() -> str:
         "## Names\n\n| framework | other spellings | libraries that decide |\n|---|---|---|"
     )
     for framework in FRAMEWORKS.values():
-        libraries = (framework.library, *framework.libraries)
+        libraries = (framework.package, *framework.libraries)
         names = ", ".join(dict.fromkeys(library for library in libraries if library))
         parts.append(f"| `{framework.name}` | {', '.join(framework.aliases)} | {names} |")
     parts.append("\n## Newest releases known\n\n| library | version | day |\n|---|---|---|")

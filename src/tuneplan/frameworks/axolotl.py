@@ -120,7 +120,7 @@ def _lora_kernels(context: Context, settings: Settings) -> bool:
 AXOLOTL = Framework(
     name="axolotl",
     aliases=("axolotl-ai-cloud/axolotl",),
-    library="axolotl",
+    package="axolotl",
     method=_method,
     strategy=ddp_by_default,
     defaults=axolotl_defaults,

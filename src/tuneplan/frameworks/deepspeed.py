@@ -67,7 +67,7 @@ def deepspeed_stack(context: Context, settings: Settings) -> Stack:
 DEEPSPEED = Framework(
     name="deepspeed",
     aliases=("deepspeed examples", "deepspeedai/deepspeed"),
-    library="deepspeed",
+    package="deepspeed",
     libraries=("torch", "transformers", "peft", "bitsandbytes"),
     method=_method,
     strategy=_strategy,

@@ -22,7 +22,7 @@ class Framework:
     Attributes:
         name: As the job file writes it.
         aliases: Other spellings, lower case.
-        library: Whose version ``framework_version`` is; "" where it has none of its own.
+        package: Whose version ``framework_version`` is; "" where it has none of its own.
         libraries: The others whose versions decide what runs.
         method, strategy: What runs when the job names none.
         defaults: What each job key is when blank.
@@ -34,7 +34,7 @@ class Framework:
 
     name: str
     aliases: tuple[str, ...] = ()
-    library: str = ""
+    package: str = ""
     libraries: tuple[str, ...] = HUGGING_FACE_LIBRARIES
     method: Callable[[Context], Default[Method]]
     strategy: Callable[[Context, Method], Default[Strategy]]

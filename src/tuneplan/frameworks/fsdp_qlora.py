@@ -80,7 +80,7 @@ def fsdp_qlora_stack(context: Context, settings: Settings) -> Stack:
 FSDP_QLORA = Framework(
     name="fsdp_qlora",
     aliases=("answerdotai fsdp_qlora train.py", "fsdp-qlora", "answerdotai/fsdp_qlora"),
-    library="fsdp_qlora",
+    package="fsdp_qlora",
     libraries=("torch", "transformers", "peft", "bitsandbytes"),
     method=_method,
     strategy=_strategy,

@@ -150,7 +150,7 @@ def _loss(context: Context, settings: Settings) -> Default[Loss]:
 LITGPT = Framework(
     name="litgpt",
     aliases=("lit-gpt", "lightning-ai/litgpt", "lit_gpt"),
-    library="litgpt",
+    package="litgpt",
     libraries=("torch", "bitsandbytes"),
     method=_method,
     strategy=_strategy,

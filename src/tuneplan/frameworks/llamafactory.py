@@ -110,7 +110,7 @@ def llamafactory_stack(context: Context, settings: Settings) -> Stack:
 LLAMAFACTORY = Framework(
     name="llamafactory",
     aliases=("llama-factory", "llama_factory", "llama factory", "llama-factory (fork)"),
-    library="llamafactory",
+    package="llamafactory",
     method=_method,
     strategy=ddp_by_default,
     defaults=llamafactory_defaults,

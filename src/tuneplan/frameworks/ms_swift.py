@@ -132,7 +132,7 @@ def swift_stack(context: Context, settings: Settings) -> Stack:
 MS_SWIFT = Framework(
     name="ms-swift",
     aliases=("swift", "ms_swift", "ms-swift (deepspeed)"),
-    library="ms-swift",
+    package="ms-swift",
     method=_method,
     strategy=_strategy,
     defaults=swift_defaults,

@@ -115,7 +115,7 @@ def qwen_stack(context: Context, settings: Settings) -> Stack:
 QWEN = Framework(
     name="qwen",
     aliases=("qwen finetune.py", "qwenlm/qwen"),
-    library="qwen",
+    package="qwen",
     libraries=(*HUGGING_FACE_LIBRARIES, "deepspeed"),
     method=_method,
     strategy=_strategy,

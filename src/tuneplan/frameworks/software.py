@@ -45,16 +45,16 @@ def resolve_software(
     published = model_published(architecture.model_type, architecture.vocab_size)
     day, dated = _day(stated, framework, own, given, published)
     versions = dict(given)
-    wanted = ((framework.library,) if framework.library else ()) + framework.libraries
+    wanted = ((framework.package,) if framework.package else ()) + framework.libraries
     for library in wanted:
         if library in versions:
             continue
-        if known(framework.library, f"pin:{library}"):
+        if known(framework.package, f"pin:{library}"):
             pin = look_up(
-                framework.library,
+                framework.package,
                 f"pin:{library}",
-                versions.get(framework.library, ""),
-                date=day if read_version(versions.get(framework.library)) is None else "",
+                versions.get(framework.package, ""),
+                date=day if read_version(versions.get(framework.package)) is None else "",
             )
             pinned = by_table(pin, pin.value)
             versions[library] = ledger.assume(f"software.{library}", pinned)
@@ -74,7 +74,7 @@ def resolve_software(
         _doubt_version(library, text, ledger)
     _doubt_framework(framework, own, given, ledger)
     _doubt_day(stated, framework, ledger)
-    version = versions.get(framework.library, "") if framework.library else ""
+    version = versions.get(framework.package, "") if framework.package else ""
     if not version and not read_software(own):
         version = own
     return Software(
@@ -116,14 +116,14 @@ def _doubt_version(library: str, text: str, ledger: Ledger) -> None:
 def _doubt_framework(
     framework: Framework, own: str, given: Mapping[str, str], ledger: Ledger
 ) -> None:
-    if not own or not framework.library or framework.library in given:
+    if not own or not framework.package or framework.package in given:
         return
     if read_date(own) is None and not read_software(own):
         unread = message(
             "version_unread",
             "the version {version!r} of {library} does not read: the newest of the day is taken",
             version=own,
-            library=framework.library,
+            library=framework.package,
         )
         ledger.notice(unread, "framework")
 
@@ -131,8 +131,8 @@ def _doubt_framework(
 def _doubt_day(stated: StatedRecipe, framework: Framework, ledger: Ledger) -> None:
     """Say so where the stated day lies outside the table of releases."""
     day = stated.date or ""
-    span = known_span(framework.library or "torch")
-    oldest = min((row.date for row in releases().get(framework.library or "torch", ())), default="")
+    span = known_span(framework.package or "torch")
+    oldest = min((row.date for row in releases().get(framework.package or "torch", ())), default="")
     if not day or span is None or oldest[: len(day)] <= day <= AS_OF:
         return
     outside = message(
@@ -148,11 +148,11 @@ def _doubt_day(stated: StatedRecipe, framework: Framework, ledger: Ledger) -> No
 def _stated_versions(stated: StatedRecipe, framework: Framework, own: str) -> Mapping[str, str]:
     found = dict(read_software(own))
     found.update({library_name(name): text for name, text in stated.software.items() if text})
-    if framework.library and framework.library not in found:
+    if framework.package and framework.package not in found:
         numbered = read_version(own) is not None and ";" not in own and not read_software(own)
-        commit = release_date(framework.library, own) if own else None
+        commit = release_date(framework.package, own) if own else None
         if numbered or commit is not None:
-            found[framework.library] = own
+            found[framework.package] = own
     return found
 
 
@@ -166,8 +166,8 @@ def _day(
     """The day whose software fills the blanks, and whether anything but today says so."""
     if stated.date:
         return read_date(stated.date) or stated.date, True
-    if framework.library in given:
-        day = release_date(framework.library, given[framework.library])
+    if framework.package in given:
+        day = release_date(framework.package, given[framework.package])
         if day is not None:
             return day, True
     if (day := read_date(own)) is not None:

@@ -139,7 +139,7 @@ def _loss(context: Context, settings: Settings) -> Default[Loss]:
 TORCHTUNE = Framework(
     name="torchtune",
     aliases=("pytorch/torchtune", "tune"),
-    library="torchtune",
+    package="torchtune",
     libraries=("torch", "bitsandbytes"),
     method=_method,
     strategy=_strategy,

@@ -95,7 +95,7 @@ TRANSFORMERS = Framework(
         "accelerate fsdp (aligned mode)",
         "accelerate deepspeed",
     ),
-    library="transformers",
+    package="transformers",
     method=full_by_default,
     strategy=ddp_by_default,
     defaults=transformers_defaults,

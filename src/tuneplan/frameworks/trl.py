@@ -131,7 +131,7 @@ def _adapter_dtype(context: Context, settings: Settings) -> Default[DType]:
 TRL = Framework(
     name="trl",
     aliases=("trl sfttrainer", "transformers/trl", "trl sfttrainer + accelerate fsdp"),
-    library="trl",
+    package="trl",
     method=_method,
     strategy=ddp_by_default,
     defaults=trl_defaults,

@@ -122,7 +122,7 @@ def _loss(context: Context, settings: Settings) -> Default[Loss]:
 UNSLOTH = Framework(
     name="unsloth",
     aliases=("unslothai/unsloth", "ms-swift + unsloth"),
-    library="unsloth",
+    package="unsloth",
     libraries=("torch", "transformers", "trl", "peft", "accelerate", "bitsandbytes"),
     method=_method,
     strategy=ddp_by_default,

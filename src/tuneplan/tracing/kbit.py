@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib.machinery
 import sys
+from abc import abstractmethod
 from types import ModuleType, SimpleNamespace
 from typing import Any, Final
 
@@ -45,6 +46,7 @@ class QuantizedLinear(torch.nn.Linear):
     weight: Any
     compute_dtype: Any = None
 
+    @abstractmethod
     def quantize(
         self, quantization: Quantization, device: torch.device, dtype: torch.dtype
     ) -> None:
@@ -55,11 +57,10 @@ class QuantizedLinear(torch.nn.Linear):
             device: Where it is held.
             dtype: Of the weight as it is loaded.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def constants(self) -> tuple[torch.Tensor, ...]:
         """What is held beside the packed weight: scales and their kin."""
-        raise NotImplementedError
 
 
 class Linear4bit(QuantizedLinear):

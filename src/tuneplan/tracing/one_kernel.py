@@ -34,7 +34,7 @@ def install_one_kernel() -> None:
 
 def _never_run(*args: Any, **kwargs: Any) -> Any:
     """Fake tensors are answered before they come to the device's kernel."""
-    raise NotImplementedError(args, kwargs)
+    raise AssertionError(args, kwargs)
 
 
 def _softmax(values: Any, dim: int, dtype: Any = None) -> Any:
