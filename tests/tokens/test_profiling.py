@@ -17,8 +17,8 @@ from tuneplan.tokens.lengths import (
     usual_lengths,
 )
 from tuneplan.tokens.profiling import profile_files
-from tuneplan.tokens.summary import MAX_LISTED_BAD_ROWS
 from tuneplan.tokens.tokenizers import Tokenizer, find_tokenizer
+from tuneplan.tokens.totals import MAX_LISTED_BAD_ROWS
 
 COUNTS = st.dictionaries(st.integers(1, 5000), st.integers(1, 50), min_size=1).map(
     lambda counts: tuple(sorted(counts.items()))

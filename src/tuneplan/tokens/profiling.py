@@ -5,43 +5,27 @@ One pass in constant memory (JSON Lines): what is kept per row is its length and
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from hashlib import blake2b
-from itertools import chain
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 from tuneplan.errors import InvalidRequest, Mistake
 from tuneplan.language import message
-from tuneplan.tokens.encoders import Rendered
+from tuneplan.tokens.counting import RowCounter, settled
 from tuneplan.tokens.files import file_format, unreadable
 from tuneplan.tokens.profile import DataProfile, FileFacts
-from tuneplan.tokens.reading import BadRow, BlankLine, Row, read_rows
-from tuneplan.tokens.rendering import Renderer, renderer_for
-from tuneplan.tokens.shapes import (
-    Chat,
-    RowProblem,
-    Sample,
-    Shape,
-    columns_of,
-    is_empty,
-    samples_of,
-    shape_of,
-)
-from tuneplan.tokens.summary import Totals, summarise
+from tuneplan.tokens.reading import read_rows
+from tuneplan.tokens.shapes import Shape
+from tuneplan.tokens.summary import summarise
 from tuneplan.tokens.tokenizers import Tokenizer
+from tuneplan.tokens.totals import Totals
 
 # Told how many bytes of how many are read.
 Progress = Callable[[int, int], None]
 
 # transformers TrainingArguments.per_device_train_batch_size: the batch behind padding figures.
 BATCH_SIZE: Final = 8
-# Good rows looked at before the layout of a file is settled.
-_ROWS_TO_SETTLE: Final = 200
 _SHOWN_BAD_ROWS: Final = 5
-_BATCH_SEQUENCES: Final = 1024
-_BATCH_CHARACTERS: Final = 4_000_000
 
 
 def profile_files(
@@ -75,19 +59,24 @@ def profile_files(
     if problems:
         raise InvalidRequest(problems)
     totals = Totals()
-    renderer = renderer_for(tokenizer)
+    counter = RowCounter(tokenizer)
     sizes = [path.stat().st_size for path in files]
     before = 0
     facts = []
     for path, size in zip(files, sizes, strict=True):
         on_bytes = _told(progress, before, sum(sizes))
-        facts.append(_profile_file(path, tokenizer, renderer, totals, on_bytes))
+        facts.append(_profile_file(path, counter, totals, on_bytes))
         before += size
         if progress is not None:
             progress(before, sum(sizes))
     _refuse_unusable(facts, totals, skip_bad_rows=skip_bad_rows)
     return summarise(
-        facts, totals, tokenizer, renderer, tuple(max_lengths), per_device_train_batch_size
+        facts,
+        totals,
+        tokenizer,
+        counter.renderer,
+        tuple(max_lengths),
+        per_device_train_batch_size,
     )
 
 
@@ -99,123 +88,22 @@ def _told(progress: Progress | None, before: int, total: int) -> Callable[[int],
 
 
 def _profile_file(
-    path: Path,
-    tokenizer: Tokenizer,
-    renderer: Renderer,
-    totals: Totals,
-    on_bytes: Callable[[int], None] | None,
+    path: Path, counter: RowCounter, totals: Totals, on_bytes: Callable[[int], None] | None
 ) -> FileFacts:
-    num_blank = num_ok = 0
-    bad_before = totals.bad_by_code.total()
-    waiting: list[Rendered] = []
-    num_characters = 0
-    shape, items = _settled(read_rows(path, on_bytes=on_bytes))
-    columns: tuple[str, ...] = ()
-    for item in items:
-        if isinstance(item, BlankLine):
-            num_blank += 1
-            continue
-        ready = _sequences(item, str(path), shape, renderer, totals)
-        if not ready or isinstance(item, BadRow):
-            continue
-        if not num_ok and shape is Shape.PROMPT_COMPLETION:
-            columns = columns_of(item.value) or ()
-        num_ok += 1
-        waiting += ready
-        num_characters += sum(len(one.text) for one in ready)
-        if len(waiting) >= _BATCH_SEQUENCES or num_characters >= _BATCH_CHARACTERS:
-            totals.count(waiting, tokenizer)
-            waiting, num_characters = [], 0
-    totals.count(waiting, tokenizer)
+    own = Totals()
+    shape, items = settled(read_rows(path, on_bytes=on_bytes))
+    counter.count(items, str(path), shape, own)
+    totals.merge(own)
     return FileFacts(
         path=str(path),
         format=file_format(path),
         size_bytes=path.stat().st_size,
-        shape=shape.value if shape and num_ok else None,
-        rows_ok=num_ok,
-        rows_bad=totals.bad_by_code.total() - bad_before,
-        blank_lines=num_blank,
-        columns=columns,
+        shape=shape.value if shape and own.num_samples else None,
+        rows_ok=own.num_samples,
+        rows_bad=own.num_bad,
+        blank_lines=own.blank_lines,
+        columns=own.columns,
     )
-
-
-def _settled(
-    items: Iterator[Row | BadRow | BlankLine],
-) -> tuple[Shape | None, Iterable[Row | BadRow | BlankLine]]:
-    """The layout of most of the first rows, and all the items again."""
-    looked_at: list[Row | BadRow | BlankLine] = []
-    shapes: Counter[Shape] = Counter()
-    for item in items:
-        looked_at.append(item)
-        found = shape_of(item.value) if isinstance(item, Row) else None
-        if found is not None:
-            shapes[found] += 1
-        if shapes.total() >= _ROWS_TO_SETTLE:
-            break
-    shape = shapes.most_common(1)[0][0] if shapes else None
-    return shape, chain(looked_at, items)
-
-
-def _sequences(
-    item: Row | BadRow, path: str, shape: Shape | None, renderer: Renderer, totals: Totals
-) -> list[Rendered]:
-    """The rendered sequences of a good row; a bad one is entered in the totals and gives none."""
-    if isinstance(item, BadRow):
-        totals.add_bad(item)
-        return []
-    try:
-        samples = _samples(item, shape)
-        rendered = [renderer.render(sample) for sample in samples]
-        digest = blake2b(digest_size=8)
-        for one in rendered:
-            digest.update(one.text.encode())
-            digest.update(b"\x00")
-    except RowProblem as problem:
-        text = problem.message
-        totals.add_bad(BadRow(path=path, line=item.line, code=text.code, message=text))
-        return []
-    except UnicodeEncodeError:
-        text = message(
-            "lone_surrogate",
-            "the text has half of a surrogate pair (\\ud800 to \\udfff), which is no character",
-        )
-        totals.add_bad(BadRow(path=path, line=item.line, code=text.code, message=text))
-        return []
-    totals.hashes.append(int.from_bytes(digest.digest(), "little"))
-    _enter(samples, totals)
-    return rendered
-
-
-def _samples(row: Row, shape: Shape | None) -> tuple[Sample, ...]:
-    found = shape_of(row.value)
-    if found is None:
-        raise RowProblem(
-            message(
-                "unknown_shape",
-                "no known layout has the keys {keys}; known: messages, conversations, "
-                "instruction + output, prompt + completion, text, chosen + rejected",
-                keys=", ".join(map(repr, list(row.value)[:8])) or "(none)",
-            )
-        )
-    if found is not shape:
-        raise RowProblem(
-            message(
-                "other_shape",
-                "this row is {found}, the file is {shape}",
-                found=found.value,
-                shape=shape.value if shape else "",
-            )
-        )
-    return samples_of(row.value, found)
-
-
-def _enter(samples: Sequence[Sample], totals: Totals) -> None:
-    totals.num_samples += 1
-    totals.empty += all(is_empty(sample) for sample in samples)
-    first = samples[0]
-    totals.has_chat |= isinstance(first, Chat)
-    totals.has_plain |= not isinstance(first, Chat)
-    totals.num_images += first.num_images if isinstance(first, Chat) else 0
 
 
 # --- The whole set -----------------------------------------------------------------------------
@@ -247,7 +135,7 @@ def _refuse_unusable(files: Sequence[FileFacts], totals: Totals, *, skip_bad_row
 
 
 def _bad_rows(files: Sequence[FileFacts], totals: Totals) -> Mistake:
-    bad = totals.bad_by_code.total()
+    bad = totals.num_bad
     return Mistake(
         message=message(
             "bad_rows",
@@ -271,7 +159,7 @@ def _places(totals: Totals) -> tuple[Mistake, ...]:
         Mistake(message=row.message, path=row.path, line=row.line, column=row.column)
         for row in totals.bad_rows[:_SHOWN_BAD_ROWS]
     ]
-    more = totals.bad_by_code.total() - len(shown)
+    more = totals.num_bad - len(shown)
     if more:
         shown.append(Mistake(message=message("and_more", "and {count:,} more", count=more)))
     return tuple(shown)
@@ -279,7 +167,7 @@ def _places(totals: Totals) -> tuple[Mistake, ...]:
 
 def _why_empty(files: Sequence[FileFacts], totals: Totals) -> Mistake:
     blank = sum(file.blank_lines for file in files)
-    bad = totals.bad_by_code.total()
+    bad = totals.num_bad
     return Mistake(
         message=message(
             "empty_data_set",

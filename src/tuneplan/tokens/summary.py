@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from array import array
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import field
-from time import perf_counter
 from types import MappingProxyType
 from typing import Final
 
-from tuneplan.frozen import dataclass
 from tuneplan.language import Message, message
 from tuneplan.spec.answer import Assumption, Basis, Estimate, Notice
 from tuneplan.tokens.encoders import (
@@ -18,7 +13,6 @@ from tuneplan.tokens.encoders import (
     APPROXIMATE_SOURCE,
     CHARACTERS_PER_TOKEN,
     DENSE_CHARACTERS_PER_TOKEN,
-    Rendered,
 )
 from tuneplan.tokens.lengths import (
     COVERED_FRACTION,
@@ -46,47 +40,15 @@ from tuneplan.tokens.profile import (
     TokenizerFacts,
     TokenTotals,
 )
-from tuneplan.tokens.reading import BadRow
 from tuneplan.tokens.rendering import Renderer
 from tuneplan.tokens.shapes import Shape
 from tuneplan.tokens.tokenizers import Tokenizer
+from tuneplan.tokens.totals import Totals
 
-MAX_LISTED_BAD_ROWS: Final = 100
 # `datasets` 4 arrow_writer.py OptimizedTypedSequence: input_ids int32, attention_mask int8; one
 # 32-bit offset a row for each of the two lists.
 _BYTES_PER_TOKEN: Final = 5
 _BYTES_PER_SEQUENCE: Final = 8
-
-
-@dataclass(slots=True, kw_only=True)
-class Totals:
-    """What is added up while reading."""
-
-    lengths: Counter[int] = field(default_factory=Counter)
-    trained_tokens: int = 0
-    hashes: array[int] = field(default_factory=lambda: array("Q"))
-    num_samples: int = 0
-    empty: int = 0
-    num_images: int = 0
-    has_chat: bool = False
-    has_plain: bool = False
-    bad_rows: list[BadRow] = field(default_factory=list)
-    bad_by_code: Counter[str] = field(default_factory=Counter)
-    encoding_s: float = 0.0
-
-    def add_bad(self, row: BadRow) -> None:
-        """Count a bad row, and keep it while the list is short."""
-        self.bad_by_code[row.code] += 1
-        if len(self.bad_rows) < MAX_LISTED_BAD_ROWS:
-            self.bad_rows.append(row)
-
-    def count(self, sequences: Sequence[Rendered], tokenizer: Tokenizer) -> None:
-        """Count the tokens of a batch of sequences."""
-        started = perf_counter()
-        for counted in tokenizer.encoder.count(sequences):
-            self.lengths[counted.total] += 1
-            self.trained_tokens += counted.trained
-        self.encoding_s += perf_counter() - started
 
 
 def summarise(
@@ -131,7 +93,7 @@ def summarise(
             _at_max_length(counts, length, batch_size * per_sample) for length in looked_at
         ),
         recommended=_recommended(counts),
-        duplicates=_duplicates(totals.hashes),
+        duplicates=totals.repeats.number(),
         empty=totals.empty,
         storage=Storage(
             raw_bytes=sum(file.size_bytes for file in files),
@@ -198,12 +160,6 @@ def _covers(counts: LengthCounts, length: int) -> Message:
     )
 
 
-def _duplicates(hashes: array[int]) -> int:
-    import numpy as np
-
-    return len(hashes) - len(np.unique(np.frombuffer(hashes, dtype=np.uint64)))
-
-
 def _assumptions(
     totals: Totals, tokenizer: Tokenizer, renderer: Renderer
 ) -> tuple[Assumption, ...]:
@@ -265,7 +221,7 @@ def _notices(totals: Totals) -> tuple[Notice, ...]:
                 )
             )
         )
-    unlisted = totals.bad_by_code.total() - len(totals.bad_rows)
+    unlisted = totals.num_bad - len(totals.bad_rows)
     if unlisted:
         found.append(
             Notice(

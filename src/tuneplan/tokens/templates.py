@@ -37,10 +37,15 @@ class TemplateRenderer:
     """
 
     def __init__(self, source: str, specials: Mapping[str, str], stops: Sequence[str]) -> None:
+        self._source = source
         self._stops = tuple(stops)
         self._specials = dict(specials)
         self._template = _compile(source)
         self.marks_generation = "{% generation" in source or "{%- generation" in source
+
+    def __reduce__(self) -> tuple[type[TemplateRenderer], tuple[Any, ...]]:
+        """A compiled template does not travel to another process; its source does."""
+        return TemplateRenderer, (self._source, self._specials, self._stops)
 
     def render(self, chat: Chat) -> Rendered:
         """The text and the learned spans.
