@@ -5,15 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tuneplan.spec.architecture import (
-    Attention,
-    FeedForward,
-    Layer,
-    LayerGroup,
-    ModelArchitecture,
-    Weight,
-    WeightKind,
-)
+from tuneplan.spec.architecture import Layer, LayerGroup, ModelArchitecture
+from tuneplan.spec.blocks import Attention, FeedForward
 from tuneplan.spec.hardware import Accelerator, Cluster
 from tuneplan.spec.recipe import (
     Adapter,
@@ -30,6 +23,7 @@ from tuneplan.spec.recipe import (
     OptimizerImplementation,
     TrainingRecipe,
 )
+from tuneplan.spec.weights import Weight, WeightKind
 
 GB = 1e9
 

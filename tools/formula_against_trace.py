@@ -30,18 +30,15 @@ from tuneplan.catalog.architectures import build_architecture
 from tuneplan.catalog.model_building import without_buffers
 from tuneplan.catalog.models import load_models
 from tuneplan.errors import TuneplanError
-from tuneplan.estimation.adapters import ALL_LINEAR, refused_targets, resolve_target_modules
+from tuneplan.estimation.adapters import ALL_LINEAR, resolve_target_modules
 from tuneplan.estimation.memory import MemoryCount, count_memory
+from tuneplan.estimation.target_mistakes import refused_targets
 from tuneplan.frameworks.resolve import resolve_recipe
-from tuneplan.spec.architecture import ModelArchitecture, Recurrence
+from tuneplan.spec.architecture import ModelArchitecture
+from tuneplan.spec.blocks import Recurrence
 from tuneplan.spec.parallelism import Parallelism
 from tuneplan.spec.recipe import TrainingRecipe
-from tuneplan.spec.stated import (
-    StatedAdapter,
-    StatedQuantization,
-    StatedRecipe,
-    StatedTraining,
-)
+from tuneplan.spec.stated import StatedAdapter, StatedQuantization, StatedRecipe, StatedTraining
 from tuneplan.tracing.result import TraceResult, summarize
 from tuneplan.tracing.session import record
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tuneplan.catalog.architectures import build_architecture
 from tuneplan.catalog.models import load_models
 from tuneplan.estimation.adapters import resolve_target_modules
-from tuneplan.spec.architecture import leaf_of
+from tuneplan.spec.weights import leaf_of
 
 
 def _gemma_3n(**changes):

@@ -9,7 +9,8 @@ from tuneplan.catalog.model_entries import ModelEntry, bundled_entries
 from tuneplan.catalog.models import load_models
 from tuneplan.errors import InvalidRequest
 from tuneplan.estimation.parameters import parameter_counts
-from tuneplan.spec.architecture import Attention, AttentionKind, WeightKind
+from tuneplan.spec.blocks import Attention, AttentionKind
+from tuneplan.spec.weights import WeightKind
 
 CATALOG = load_models()
 ENTRIES = bundled_entries()

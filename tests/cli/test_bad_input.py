@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 from tuneplan.cli.main import run
-from tuneplan.contract import documents
+from tuneplan.contract import file_text
 from tuneplan.contract.schema import json_schema
 
 QWEN = ("--model", "Qwen2.5-7B", "--method", "lora")
@@ -380,7 +380,7 @@ def test_a_blank_name_is_no_folder(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_pipe_that_nobody_writes_into_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(documents, "_PIPE_PATIENCE_S", 0.01)
+    monkeypatch.setattr(file_text, "_PIPE_PATIENCE_S", 0.01)
     os.mkfifo(tmp_path / "pipe")
     _, (error,) = refused(capsys, str(tmp_path / "pipe"), command="check")
     assert "it is a pipe" in str(error["message"])
@@ -393,5 +393,5 @@ def test_a_pipe_is_read_to_its_end(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     writer = threading.Thread(target=pipe.write_text, args=("model: 7B\n",))
     writer.start()
-    assert documents.decoded_file(str(pipe)) == "model: 7B\n"
+    assert file_text.decoded_file(str(pipe)) == "model: 7B\n"
     writer.join()

@@ -9,17 +9,17 @@ import pytest
 from chips import A100, H100
 from settings import MISTRAL_7B, MODELS, adapter, recipe
 from tuneplan.catalog.kernels import load_curves
+from tuneplan.estimation.head import profile_head
+from tuneplan.estimation.heads import rotary
 from tuneplan.estimation.kernel_time import operation_time_s
 from tuneplan.estimation.layers import profile_layer
-from tuneplan.estimation.losses import profile_head
 from tuneplan.estimation.modules import Walk
+from tuneplan.estimation.norms import norm
 from tuneplan.estimation.operations import OperationKind, Stage
-from tuneplan.estimation.pointwise import norm, rotary
 from tuneplan.estimation.roles import Place
 from tuneplan.estimation.shadow import Meter, Tape
 from tuneplan.estimation.sharding import seen_by_layers
 from tuneplan.estimation.step_time import compute_time
-from tuneplan.spec.architecture import Weight, WeightKind
 from tuneplan.spec.parallelism import Parallelism, Strategy
 from tuneplan.spec.recipe import (
     Checkpointing,
@@ -29,6 +29,7 @@ from tuneplan.spec.recipe import (
     Quantization,
     QuantizationType,
 )
+from tuneplan.spec.weights import Weight, WeightKind
 
 BF16, FP32 = DType.BFLOAT16, DType.FLOAT32
 LORA = recipe(adapter=adapter(lora_dropout=0.1))

@@ -7,15 +7,16 @@ from dataclasses import replace
 import pytest
 
 from settings import MISTRAL_7B, MODELS, adapter, recipe
+from tuneplan.estimation.activations import activation
+from tuneplan.estimation.head import profile_head
 from tuneplan.estimation.layers import profile_layer
-from tuneplan.estimation.losses import profile_head
 from tuneplan.estimation.modules import Walk
-from tuneplan.estimation.pointwise import activation, norm
+from tuneplan.estimation.norms import norm
 from tuneplan.estimation.shadow import Meter, Tape
 from tuneplan.estimation.walking import walk_model
-from tuneplan.spec.architecture import Weight, WeightKind
 from tuneplan.spec.parallelism import Parallelism
 from tuneplan.spec.recipe import Checkpointing, DType, Kernels, Method
+from tuneplan.spec.weights import Weight, WeightKind
 
 GEMMA_2 = MODELS.resolve("google/gemma-2-2b").architecture
 GPT_2 = MODELS.resolve("openai-community/gpt2").architecture

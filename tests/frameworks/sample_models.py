@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-from tuneplan.spec.architecture import (
-    Attention,
-    FeedForward,
-    Layer,
-    LayerGroup,
-    MixtureOfExperts,
-    ModelArchitecture,
-    Weight,
-    WeightKind,
-)
+from tuneplan.spec.architecture import Layer, LayerGroup, ModelArchitecture
+from tuneplan.spec.blocks import Attention, FeedForward, MixtureOfExperts
 from tuneplan.spec.hardware import Accelerator
 from tuneplan.spec.stated import (
     StatedAdapter,
@@ -20,6 +12,7 @@ from tuneplan.spec.stated import (
     StatedRecipe,
     StatedTraining,
 )
+from tuneplan.spec.weights import Weight, WeightKind
 
 
 def linear(name: str, out: int, width: int, *, bias: bool = False) -> Weight:

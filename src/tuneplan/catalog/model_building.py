@@ -14,12 +14,8 @@ from tuneplan.errors import InvalidRequest, Mistake
 from tuneplan.frozen import dataclass
 from tuneplan.language import Message, message
 from tuneplan.spec.answer import Assumption
-from tuneplan.spec.architecture import (
-    Layer,
-    LayerGroup,
-    MixtureOfExperts,
-    ModelArchitecture,
-)
+from tuneplan.spec.architecture import Layer, LayerGroup, ModelArchitecture
+from tuneplan.spec.blocks import MixtureOfExperts
 
 # Constants that older checkpoints store beside the weights: rotary frequencies, causal masks.
 _STORED_BUFFERS: Final = ("rotary_emb.inv_freq", ".masked_bias", ".attn.bias", ".attention.bias")

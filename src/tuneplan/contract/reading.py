@@ -13,10 +13,11 @@ from pydantic import ValidationError
 
 from tuneplan.contract.consistency import contradictions, is_about_absence
 from tuneplan.contract.conversion import to_stated
-from tuneplan.contract.documents import Document, Origin, parse_document, plain, read_document
+from tuneplan.contract.documents import Document, Origin, parse_document, read_document
 from tuneplan.contract.job import JobFile, keys, sections
 from tuneplan.contract.rewriting import Rewritten, Tree, rewrite
 from tuneplan.contract.spellings import near_keys
+from tuneplan.contract.trees import plain
 from tuneplan.contract.values import Refused, kind_of
 from tuneplan.errors import InvalidRequest, Mistake, UnreadableFile
 from tuneplan.language import Message, message

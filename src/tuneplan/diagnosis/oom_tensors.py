@@ -14,16 +14,11 @@ from tuneplan.estimation.persistent import Persistent, held_weights, outer_weigh
 from tuneplan.estimation.roles import Place
 from tuneplan.frozen import dataclass
 from tuneplan.language import Message, message
-from tuneplan.spec.architecture import (
-    Attention,
-    FeedForward,
-    Layer,
-    ModelArchitecture,
-    Weight,
-    WeightKind,
-)
+from tuneplan.spec.architecture import Layer, ModelArchitecture
+from tuneplan.spec.blocks import Attention, FeedForward
 from tuneplan.spec.parallelism import Parallelism, Strategy
 from tuneplan.spec.recipe import DType, Objective, TrainingRecipe
+from tuneplan.spec.weights import Weight, WeightKind
 
 _FP32: Final = 4
 _LEAST: Final = 2**20  # smaller requests come out of blocks that the allocator holds anyway

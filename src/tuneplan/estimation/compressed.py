@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tuneplan.estimation.attention import attention_core
+from tuneplan.estimation.activations import multiply
+from tuneplan.estimation.attention_core import attention_core
 from tuneplan.estimation.linears import linear
 from tuneplan.estimation.modules import Walk, cast, promote, share
+from tuneplan.estimation.norms import norm
 from tuneplan.estimation.operations import Number, OperationKind
-from tuneplan.estimation.pointwise import multiply, norm
 from tuneplan.estimation.roles import role_of
 from tuneplan.estimation.shadow import Tensor
-from tuneplan.spec.architecture import Attention, Weight
+from tuneplan.spec.blocks import Attention
 from tuneplan.spec.recipe import DType
+from tuneplan.spec.weights import Weight
 
 _FP32 = DType.FLOAT32
 

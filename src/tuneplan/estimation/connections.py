@@ -10,19 +10,15 @@ Source: transformers 5.24 ``models/deepseek_v4/modeling_deepseek_v4.py``
 from __future__ import annotations
 
 from tuneplan.estimation.compressed import compressed_attention, unweighted_norm
-from tuneplan.estimation.feedforward import experts
+from tuneplan.estimation.experts import experts
 from tuneplan.estimation.modules import Walk, add, cast, dense, promote, scale
-from tuneplan.estimation.pointwise import norm
+from tuneplan.estimation.norms import norm
 from tuneplan.estimation.roles import role_of
 from tuneplan.estimation.shadow import Tensor
-from tuneplan.spec.architecture import (
-    Attention,
-    Layer,
-    MixtureOfExperts,
-    ModelArchitecture,
-    Weight,
-)
+from tuneplan.spec.architecture import Layer, ModelArchitecture
+from tuneplan.spec.blocks import Attention, MixtureOfExperts
 from tuneplan.spec.recipe import DType
+from tuneplan.spec.weights import Weight
 
 _FP32 = DType.FLOAT32
 

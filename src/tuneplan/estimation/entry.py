@@ -18,8 +18,8 @@ import numpy as np
 from tuneplan.estimation.layers import alive_at_peak
 from tuneplan.estimation.linears import drop_out, linear
 from tuneplan.estimation.modules import Walk, add, scale, share
+from tuneplan.estimation.norms import norm
 from tuneplan.estimation.operations import Number, Operation, Stage
-from tuneplan.estimation.pointwise import norm
 from tuneplan.estimation.roles import Place, role_of
 from tuneplan.estimation.shadow import Meter, Tape, Tensor
 from tuneplan.estimation.streams import (
@@ -30,8 +30,9 @@ from tuneplan.estimation.streams import (
     stack,
 )
 from tuneplan.frozen import dataclass
-from tuneplan.spec.architecture import ModelArchitecture, Weight, WeightKind
+from tuneplan.spec.architecture import ModelArchitecture
 from tuneplan.spec.recipe import Checkpointing, DType, TrainingRecipe
+from tuneplan.spec.weights import Weight, WeightKind
 
 _PROJECTION = "per_layer_model_projection"
 _SORTED_FROM = 3072  # tokens from which an embedding's backward sorts them

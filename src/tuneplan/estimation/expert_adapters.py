@@ -18,8 +18,8 @@ from tuneplan.estimation.modules import Walk
 from tuneplan.estimation.operations import OperationKind
 from tuneplan.estimation.roles import Role
 from tuneplan.estimation.shadow import Tensor
-from tuneplan.spec.architecture import Weight
 from tuneplan.spec.recipe import Adapter, DType
+from tuneplan.spec.weights import Weight
 
 _KIND = OperationKind.ADAPTER
 

@@ -13,7 +13,7 @@ from typing import Protocol
 from tuneplan.estimation.modules import Walk
 from tuneplan.estimation.operations import Number
 from tuneplan.estimation.shadow import Tensor
-from tuneplan.spec.architecture import Attention
+from tuneplan.spec.blocks import Attention
 from tuneplan.spec.recipe import DType
 
 

@@ -13,20 +13,24 @@ import numpy as np
 from tuneplan.estimation import litgpt
 from tuneplan.estimation.attention import attention
 from tuneplan.estimation.connections import run_connected
-from tuneplan.estimation.feedforward import experts, feed_forward, recurrence
+from tuneplan.estimation.experts import experts
+from tuneplan.estimation.feedforward import feed_forward
 from tuneplan.estimation.linears import drop_out
 from tuneplan.estimation.modules import Walk, add, scale, share
+from tuneplan.estimation.norms import norm
 from tuneplan.estimation.operations import Number, Operation, OperationKind, Stage
-from tuneplan.estimation.pointwise import norm
 from tuneplan.estimation.recording import Recording, record_layer
+from tuneplan.estimation.recurrence import recurrence
 from tuneplan.estimation.roles import Place
 from tuneplan.estimation.selective import split_kept
 from tuneplan.estimation.sequence_parallel import positions_shared, whole_positions
 from tuneplan.estimation.shadow import Meter, Tape, Tensor
 from tuneplan.estimation.streams import run_streams
 from tuneplan.frozen import dataclass
-from tuneplan.spec.architecture import Attention, Layer, MixtureOfExperts, Weight
+from tuneplan.spec.architecture import Layer
+from tuneplan.spec.blocks import Attention, MixtureOfExperts
 from tuneplan.spec.recipe import Checkpointing, DType, TrainingRecipe
+from tuneplan.spec.weights import Weight
 
 _SANDWICH = 4  # norms before and after both blocks
 _WITH_EXPERTS_BESIDE = 7  # and three for experts beside the dense block (Gemma 4)

@@ -16,8 +16,8 @@ from tuneplan.estimation.modules import (
 from tuneplan.estimation.operations import OperationKind
 from tuneplan.estimation.roles import Role, role_of
 from tuneplan.estimation.shadow import Tensor
-from tuneplan.spec.architecture import Weight
 from tuneplan.spec.recipe import DType, QuantizationType
+from tuneplan.spec.weights import Weight
 
 
 def linear(walk: Walk, x: Tensor, weight: Weight, *, keeps_input: bool = True) -> Tensor:

@@ -11,15 +11,18 @@ from dataclasses import replace
 from typing import Final
 
 from tuneplan.errors import NotSupported
+from tuneplan.estimation.heads import expand_heads, rotary, strided
 from tuneplan.estimation.linears import drop_out
 from tuneplan.estimation.modules import Walk, add, base_linear, dense, scale, split
+from tuneplan.estimation.norms import norm
 from tuneplan.estimation.operations import Number, OperationKind
-from tuneplan.estimation.pointwise import expand_heads, norm, rotary, strided
 from tuneplan.estimation.roles import role_of
 from tuneplan.estimation.shadow import Tensor
 from tuneplan.language import message
-from tuneplan.spec.architecture import Attention, Layer, Weight, WeightKind
+from tuneplan.spec.architecture import Layer
+from tuneplan.spec.blocks import Attention
 from tuneplan.spec.recipe import TrainingRecipe
+from tuneplan.spec.weights import Weight, WeightKind
 
 LITGPT: Final = "litgpt"
 PARTS: Final = ("query", "key", "value")

@@ -14,8 +14,8 @@ from tuneplan.estimation.operations import Number, OperationKind
 from tuneplan.estimation.roles import Place, Role
 from tuneplan.estimation.shadow import Tape, Tensor
 from tuneplan.frozen import dataclass
-from tuneplan.spec.architecture import Weight
 from tuneplan.spec.recipe import DType, QuantizationType, TrainingRecipe
+from tuneplan.spec.weights import Weight
 
 # Two broadcast kernels that expand AutoGPTQ's weights: two operands and a result each.
 _BROADCASTS: Final = 2

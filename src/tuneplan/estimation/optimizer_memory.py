@@ -8,14 +8,8 @@ from typing import Final
 
 from tuneplan.estimation.roles import Place, Role
 from tuneplan.frozen import dataclass
-from tuneplan.spec.architecture import Weight, WeightKind
-from tuneplan.spec.recipe import (
-    Adapter,
-    DType,
-    Optimizer,
-    OptimizerFamily,
-    OptimizerImplementation,
-)
+from tuneplan.spec.recipe import Adapter, DType, Optimizer, OptimizerFamily, OptimizerImplementation
+from tuneplan.spec.weights import Weight, WeightKind
 
 _SMALL_TENSOR: Final = 4096  # bitsandbytes keeps states of smaller tensors in fp32
 _EIGHT_BIT: Final = (OptimizerFamily.ADAMW_8BIT, OptimizerFamily.LION_8BIT)

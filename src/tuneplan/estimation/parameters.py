@@ -8,25 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tuneplan.errors import InvalidRequest, Mistake
-from tuneplan.estimation.adapters import (
-    LinearModule,
-    adapted_modules,
-    default_target_modules,
-    feed_forward_weights,
-    linear_modules,
-    resolve_target_modules,
-)
+from tuneplan.estimation.adapters import adapted_modules, resolve_target_modules
+from tuneplan.estimation.model_modules import LinearModule, feed_forward_weights, linear_modules
+from tuneplan.estimation.peft_names import default_target_modules
 from tuneplan.frozen import dataclass
 from tuneplan.language import message
-from tuneplan.spec.architecture import (
-    Attention,
-    LayerGroup,
-    MixtureOfExperts,
-    ModelArchitecture,
-    Weight,
-    WeightKind,
-)
+from tuneplan.spec.architecture import LayerGroup, ModelArchitecture
+from tuneplan.spec.blocks import Attention, MixtureOfExperts
 from tuneplan.spec.recipe import Adapter, Method
+from tuneplan.spec.weights import Weight, WeightKind
 
 __all__ = [
     "LinearModule",

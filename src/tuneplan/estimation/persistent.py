@@ -14,13 +14,10 @@ from tuneplan.estimation.optimizer_memory import (
 )
 from tuneplan.estimation.roles import Place, Role, as_trained, head_of, role_of, with_expert_targets
 from tuneplan.frozen import dataclass
-from tuneplan.spec.architecture import LayerGroup, ModelArchitecture, Weight
+from tuneplan.spec.architecture import LayerGroup, ModelArchitecture
 from tuneplan.spec.parallelism import Parallelism
-from tuneplan.spec.recipe import (
-    Method,
-    Quantization,
-    TrainingRecipe,
-)
+from tuneplan.spec.recipe import Method, Quantization, TrainingRecipe
+from tuneplan.spec.weights import Weight
 
 _PAGED_FROM = 100_000  # bitsandbytes pages states of tensors of at least so many elements
 

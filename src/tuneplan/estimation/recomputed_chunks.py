@@ -12,8 +12,8 @@ from tuneplan.estimation.operations import Number, OperationKind
 from tuneplan.estimation.roles import Role, role_of
 from tuneplan.estimation.shadow import Tensor
 from tuneplan.frozen import dataclass
-from tuneplan.spec.architecture import Weight
 from tuneplan.spec.recipe import DType
+from tuneplan.spec.weights import Weight
 
 _FP32 = DType.FLOAT32
 

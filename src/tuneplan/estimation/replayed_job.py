@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tuneplan.estimation.memory import keeps_embeddings, mask_bytes, workspace_bytes
 from tuneplan.estimation.optimizer_memory import TrainedTensor
 from tuneplan.estimation.recording import Recording
 from tuneplan.estimation.roles import Place, head_of, role_of
+from tuneplan.estimation.standing_memory import keeps_embeddings, mask_bytes, workspace_bytes
 from tuneplan.estimation.tensors import (
     LoadedTensor,
     adapter_tensors,

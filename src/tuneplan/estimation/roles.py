@@ -7,8 +7,9 @@ from enum import StrEnum
 
 from tuneplan.estimation.adapters import split_targets
 from tuneplan.frozen import dataclass
-from tuneplan.spec.architecture import ModelArchitecture, Weight, WeightKind
+from tuneplan.spec.architecture import ModelArchitecture
 from tuneplan.spec.recipe import Adapter, DType, Method, Objective, TrainingRecipe
+from tuneplan.spec.weights import Weight, WeightKind
 
 
 class Place(StrEnum):

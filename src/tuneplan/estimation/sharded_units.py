@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from tuneplan.estimation.roles import Place, role_of, with_expert_targets
 from tuneplan.frozen import dataclass
-from tuneplan.spec.architecture import Layer, LayerGroup, ModelArchitecture, Weight, WeightKind
+from tuneplan.spec.architecture import Layer, LayerGroup, ModelArchitecture
 from tuneplan.spec.recipe import Method, TrainingRecipe
+from tuneplan.spec.weights import Weight, WeightKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

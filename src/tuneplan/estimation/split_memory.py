@@ -12,20 +12,17 @@ from typing import Final
 
 import numpy as np
 
-from tuneplan.estimation.losses import HeadProfile
+from tuneplan.estimation.head import HeadProfile
 from tuneplan.estimation.memory import MemoryCount, assemble
 from tuneplan.estimation.operations import Number
 from tuneplan.estimation.persistent import Persistent, persistent
 from tuneplan.estimation.splitting import Position, Stage, stages_of
 from tuneplan.estimation.walking import Walked, walk_model
-from tuneplan.spec.architecture import (
-    Attention,
-    MixtureOfExperts,
-    ModelArchitecture,
-    WeightKind,
-)
+from tuneplan.spec.architecture import ModelArchitecture
+from tuneplan.spec.blocks import Attention, MixtureOfExperts
 from tuneplan.spec.parallelism import Parallelism, Strategy
 from tuneplan.spec.recipe import TrainingRecipe
+from tuneplan.spec.weights import WeightKind
 
 NO_HEAD: Final = HeadProfile(forward_peak=0.0, backward_peak=0.0, gradients=0.0, held_logits=0.0)
 

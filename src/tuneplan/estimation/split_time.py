@@ -42,7 +42,8 @@ from tuneplan.estimation.step_time import (
 )
 from tuneplan.frozen import dataclass
 from tuneplan.spec.answer import Basis, Estimate, Term
-from tuneplan.spec.architecture import Attention, MixtureOfExperts, ModelArchitecture
+from tuneplan.spec.architecture import ModelArchitecture
+from tuneplan.spec.blocks import Attention, MixtureOfExperts
 from tuneplan.spec.hardware import Cluster
 from tuneplan.spec.kernels import ChipCurves
 from tuneplan.spec.parallelism import Parallelism, Strategy

@@ -19,17 +19,10 @@ from enum import StrEnum
 
 from tuneplan.frozen import dataclass
 from tuneplan.language import Message, message
-from tuneplan.spec.architecture import (
-    Attention,
-    FeedForward,
-    Layer,
-    LayerGroup,
-    MixtureOfExperts,
-    ModelArchitecture,
-    Weight,
-    WeightKind,
-)
+from tuneplan.spec.architecture import Layer, LayerGroup, ModelArchitecture
+from tuneplan.spec.blocks import Attention, FeedForward, MixtureOfExperts
 from tuneplan.spec.parallelism import Parallelism
+from tuneplan.spec.weights import Weight, WeightKind
 
 
 class Position(StrEnum):

@@ -11,15 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tuneplan.estimation.activations import activation, multiply
 from tuneplan.estimation.attention import attention
 from tuneplan.estimation.feedforward import feed_forward
 from tuneplan.estimation.linears import linear
 from tuneplan.estimation.modules import Walk, add, base_linear, cast, scale, share
-from tuneplan.estimation.pointwise import activation, multiply, norm
+from tuneplan.estimation.norms import norm
 from tuneplan.estimation.roles import role_of
 from tuneplan.estimation.shadow import Tensor
-from tuneplan.spec.architecture import Attention, FeedForward, Layer, ModelArchitecture, Weight
+from tuneplan.spec.architecture import Layer, ModelArchitecture
+from tuneplan.spec.blocks import Attention, FeedForward
 from tuneplan.spec.recipe import DType, Method, TrainingRecipe
+from tuneplan.spec.weights import Weight
 
 _FP32 = DType.FLOAT32
 

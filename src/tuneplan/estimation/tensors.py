@@ -15,7 +15,7 @@ from tuneplan.estimation.optimizer_memory import (
 from tuneplan.estimation.persistent import num_trained_layers, quantized_bytes
 from tuneplan.estimation.roles import Place, Role, as_trained, head_of, role_of, with_expert_targets
 from tuneplan.frozen import dataclass
-from tuneplan.spec.architecture import Layer, ModelArchitecture, Weight
+from tuneplan.spec.architecture import Layer, ModelArchitecture
 from tuneplan.spec.recipe import (
     DType,
     OptimizerFamily,
@@ -23,6 +23,7 @@ from tuneplan.spec.recipe import (
     QuantizationType,
     TrainingRecipe,
 )
+from tuneplan.spec.weights import Weight
 
 _PAGED_FROM = 100_000  # bitsandbytes pages states of tensors of at least so many elements
 _EIGHT_BIT = (OptimizerFamily.ADAMW_8BIT, OptimizerFamily.LION_8BIT)

@@ -13,13 +13,9 @@ from typing import Final
 
 from tuneplan.frozen import dataclass
 from tuneplan.spec.answer import Basis, Estimate
-from tuneplan.spec.architecture import Attention as AttentionBlock
-from tuneplan.spec.architecture import (
-    AttentionKind,
-    MixtureOfExperts,
-    ModelArchitecture,
-    Recurrence,
-)
+from tuneplan.spec.architecture import ModelArchitecture
+from tuneplan.spec.blocks import Attention as AttentionBlock
+from tuneplan.spec.blocks import AttentionKind, MixtureOfExperts, Recurrence
 from tuneplan.spec.parallelism import Offload, Parallelism, Strategy
 from tuneplan.spec.recipe import Checkpointing, Kernels, TrainingRecipe
 

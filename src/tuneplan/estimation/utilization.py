@@ -9,15 +9,10 @@ import numpy as np
 from tuneplan.estimation.operations import Operation, OperationKind, Stage
 from tuneplan.estimation.roles import Place, role_of, with_expert_targets
 from tuneplan.estimation.walking import parts_of
-from tuneplan.spec.architecture import (
-    Attention,
-    Layer,
-    MixtureOfExperts,
-    ModelArchitecture,
-    Weight,
-    WeightKind,
-)
+from tuneplan.spec.architecture import Layer, ModelArchitecture
+from tuneplan.spec.blocks import Attention, MixtureOfExperts
 from tuneplan.spec.recipe import Method, TrainingRecipe
+from tuneplan.spec.weights import Weight, WeightKind
 
 _PRODUCTS = (
     OperationKind.MATMUL,

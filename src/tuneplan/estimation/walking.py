@@ -5,14 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tuneplan.estimation.entry import (
-    EntryProfile,
-    entry_weights,
-    keeps_fp32_streams,
-    profile_entry,
-)
+from tuneplan.estimation.entry import EntryProfile, entry_weights, keeps_fp32_streams, profile_entry
+from tuneplan.estimation.head import HeadProfile, profile_head
 from tuneplan.estimation.layers import LayerProfile, profile_layer
-from tuneplan.estimation.losses import HeadProfile, profile_head
 from tuneplan.estimation.operations import Number, Operation
 from tuneplan.estimation.persistent import num_trained_layers
 from tuneplan.estimation.roles import Place, Role, as_trained, role_of, with_expert_targets

@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from tuneplan.contract.documents import Document, decoded_file, parse_document
+from tuneplan.contract.documents import Document, parse_document
+from tuneplan.contract.file_text import decoded_file
 from tuneplan.errors import UnreadableFile
 from tuneplan.formats.foreign import Companion, ForeignDocument
 from tuneplan.formats.launch_documents import launched

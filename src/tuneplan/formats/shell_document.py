@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from tuneplan.contract.documents import plain
+from tuneplan.contract.trees import plain
 from tuneplan.formats.foreign import ForeignDocument
 from tuneplan.formats.shell_launch import Launch, option_name, option_value
 from tuneplan.formats.shell_values import Scope, Token

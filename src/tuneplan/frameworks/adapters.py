@@ -7,21 +7,14 @@ from collections.abc import Iterable
 from typing import Final
 
 from tuneplan.errors import InvalidRequest, Mistake, NotSupported
-from tuneplan.estimation.adapters import (
-    ALL_LINEAR,
-    expert_module_names,
-    refused_targets,
-    resolve_target_modules,
-)
+from tuneplan.estimation.adapters import ALL_LINEAR, resolve_target_modules
+from tuneplan.estimation.peft_names import expert_module_names
+from tuneplan.estimation.target_mistakes import refused_targets
 from tuneplan.frameworks.ledger import Ledger
 from tuneplan.language import message
-from tuneplan.spec.architecture import (
-    Attention,
-    ModelArchitecture,
-    Recurrence,
-    WeightKind,
-    leaf_of,
-)
+from tuneplan.spec.architecture import ModelArchitecture
+from tuneplan.spec.blocks import Attention, Recurrence
+from tuneplan.spec.weights import WeightKind, leaf_of
 
 _SHORTHANDS: Final = {
     "all": ALL_LINEAR,

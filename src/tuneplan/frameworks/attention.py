@@ -11,7 +11,7 @@ from __future__ import annotations
 from tuneplan.frameworks.context import Context
 from tuneplan.frozen import dataclass
 from tuneplan.language import Message, message
-from tuneplan.spec.architecture import Attention
+from tuneplan.spec.blocks import Attention
 from tuneplan.spec.recipe import AttentionKernel, DType
 
 _FLASH_HEAD_DIM = 256

@@ -12,7 +12,8 @@ from tuneplan.frameworks.measured import MeasuredFacts
 from tuneplan.frameworks.timeline import Fact, known, look_up
 from tuneplan.frameworks.versions import newest_release, read_version, release_date
 from tuneplan.frozen import dataclass
-from tuneplan.spec.architecture import MixtureOfExperts, ModelArchitecture
+from tuneplan.spec.architecture import ModelArchitecture
+from tuneplan.spec.blocks import MixtureOfExperts
 from tuneplan.spec.hardware import Accelerator
 from tuneplan.spec.parallelism import Offload, Strategy
 from tuneplan.spec.recipe import Method, Objective

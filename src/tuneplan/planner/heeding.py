@@ -18,8 +18,9 @@ from tuneplan.planner.evaluating import MemoryAnswer
 from tuneplan.planner.resolving import Resolved
 from tuneplan.planner.sources import Sources
 from tuneplan.spec.answer import Estimate, Notice
-from tuneplan.spec.architecture import Attention, WeightKind
+from tuneplan.spec.blocks import Attention
 from tuneplan.spec.recipe import DType
+from tuneplan.spec.weights import WeightKind
 from tuneplan.units import format_duration, format_gib
 
 _FEW_BITS: Final = re.compile(

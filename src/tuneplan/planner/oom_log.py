@@ -6,7 +6,7 @@ import sys
 from collections import deque
 from typing import IO, Final
 
-from tuneplan.contract.documents import opened
+from tuneplan.contract.file_text import opened
 from tuneplan.errors import UnreadableFile
 from tuneplan.language import message
 

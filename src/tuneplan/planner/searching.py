@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tuneplan.catalog.links import resolve_cluster
 from tuneplan.errors import InputError, InvalidRequest, Mistake
-from tuneplan.estimation.memory import workspace_bytes
+from tuneplan.estimation.standing_memory import workspace_bytes
 from tuneplan.estimation.uncertainty import FRAGMENTATION
 from tuneplan.frameworks.resolve import ResolvedRecipe, resolve_recipe
 from tuneplan.frozen import dataclass

@@ -13,26 +13,16 @@ from tuneplan.planner.estimate import fits_on_every_card, memory_by_formula, res
 from tuneplan.planner.evaluating import MemoryAnswer
 from tuneplan.planner.resolving import Resolved, told_by_line
 from tuneplan.planner.sources import Sources
-from tuneplan.planner.traced import (
-    TracedMemory,
-    context_bytes_of,
-    request_of,
-    traced_memory,
-    verdict_within,
-)
+from tuneplan.planner.trace_requests import request_of
+from tuneplan.planner.traced import TracedMemory, traced_memory
+from tuneplan.planner.traced_fit import context_bytes_of, verdict_within
 from tuneplan.spec.answer import Assumption, Notice
 from tuneplan.spec.stated import StatedJob
 from tuneplan.tracing.cache import TraceCache
 from tuneplan.tracing.child import trace_in_child
 from tuneplan.tracing.environment import interpreter
 from tuneplan.tracing.images import FIXED_SIZE, ImageSize
-from tuneplan.tracing.listing import (
-    OperationClass,
-    Remark,
-    not_modelled,
-    operations,
-    stand_ins,
-)
+from tuneplan.tracing.listing import OperationClass, Remark, not_modelled, operations, stand_ins
 from tuneplan.tracing.recording import Recording
 from tuneplan.tracing.refusals import check_traceable
 from tuneplan.tracing.wire import Traced, TraceRequest

@@ -18,9 +18,10 @@ from tuneplan.contract.traced import (
     TraceAnswer,
     TracedMemory,
 )
-from tuneplan.planner import traced as core
 from tuneplan.planner.trace import JobTrace
-from tuneplan.planner.traced import context_bytes_of
+from tuneplan.planner.traced_fit import context_bytes_of
+from tuneplan.planner.traced_terms import term_of
+from tuneplan.planner.traced_timeline import Moment as TracedMoment
 from tuneplan.report.estimate_answer import (
     fit_fields,
     hardware_model,
@@ -98,7 +99,7 @@ def _memory(trace: JobTrace) -> TracedMemory:
     )
 
 
-def _moment(one: core.Moment) -> Moment:
+def _moment(one: TracedMoment) -> Moment:
     return Moment(
         t=one.at,
         phase=one.phase,
@@ -111,7 +112,7 @@ def _alive(trace: JobTrace) -> list[Alive]:
     return [
         Alive(
             module=group.module,
-            kind=core.term_of(group),
+            kind=term_of(group),
             operation=group.operation,
             dtype=group.dtype,
             shape=list(group.shape),

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 
 from tuneplan.estimation.roles import with_expert_targets
-from tuneplan.spec.architecture import ModelArchitecture, WeightKind, leaf_of
+from tuneplan.spec.architecture import ModelArchitecture
 from tuneplan.spec.recipe import Adapter, Objective, TrainingRecipe
+from tuneplan.spec.weights import WeightKind, leaf_of
 
 
 def adapt(

@@ -18,7 +18,8 @@ from typing import Any, Final
 
 import torch
 
-from tuneplan.spec.architecture import Attention, ModelArchitecture
+from tuneplan.spec.architecture import ModelArchitecture
+from tuneplan.spec.blocks import Attention
 from tuneplan.spec.recipe import Checkpointing, Method, TrainingRecipe
 from tuneplan.tracing.adapters import torch_dtype
 from tuneplan.tracing.preferences import is_preference

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tuneplan.errors import InvalidRequest, Mistake
-from tuneplan.estimation.adapters import mistakes_of_targets
+from tuneplan.estimation.target_mistakes import mistakes_of_targets
 from tuneplan.language import message
 from tuneplan.spec.parallelism import Offload, Strategy
 from tuneplan.spec.recipe import TrainingRecipe

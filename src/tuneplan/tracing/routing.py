@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 
-from tuneplan.spec.architecture import MixtureOfExperts, ModelArchitecture
+from tuneplan.spec.architecture import ModelArchitecture
+from tuneplan.spec.blocks import MixtureOfExperts
 from tuneplan.tracing.device import fresh_fake
 from tuneplan.tracing.values import KnownValues
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from tuneplan.frozen import dataclass
 from tuneplan.spec import architecture as architectures
+from tuneplan.spec import blocks, weights
 from tuneplan.spec import parallelism as parallelisms
 from tuneplan.spec import recipe as recipes
 from tuneplan.spec.architecture import ModelArchitecture
@@ -115,7 +116,7 @@ def decoded(value: Any) -> Any:
 
 def _classes() -> dict[str, type]:
     if not _found:
-        for module in (architectures, recipes, parallelisms):
+        for module in (architectures, blocks, weights, recipes, parallelisms):
             _found.update(
                 (name, one)
                 for name, one in vars(module).items()

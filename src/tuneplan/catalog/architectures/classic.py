@@ -22,7 +22,8 @@ from tuneplan.catalog.architectures.parts import (
     uniform_layers,
     window_settings,
 )
-from tuneplan.spec.architecture import Layer, ModelArchitecture, Weight
+from tuneplan.spec.architecture import Layer, ModelArchitecture
+from tuneplan.spec.weights import Weight
 
 _NORMS = ("input_layernorm", "post_attention_layernorm")
 

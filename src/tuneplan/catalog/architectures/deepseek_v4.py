@@ -24,14 +24,9 @@ from tuneplan.catalog.architectures.parts import (
     linear,
     norm,
 )
-from tuneplan.spec.architecture import (
-    Attention,
-    AttentionKind,
-    Layer,
-    MixtureOfExperts,
-    ModelArchitecture,
-    Weight,
-)
+from tuneplan.spec.architecture import Layer, ModelArchitecture
+from tuneplan.spec.blocks import Attention, AttentionKind, MixtureOfExperts
+from tuneplan.spec.weights import Weight
 
 _INDEXED: Final = 4  # compressed sparse attention; 128 is heavily compressed, 0 only slides
 _HEAVY: Final = 128

@@ -19,7 +19,8 @@ from tuneplan.catalog.architectures.parts import (
     uniform_layers,
     window_settings,
 )
-from tuneplan.spec.architecture import FeedForward, Layer, ModelArchitecture
+from tuneplan.spec.architecture import Layer, ModelArchitecture
+from tuneplan.spec.blocks import FeedForward
 
 _NORMS = ("input_layernorm", "post_attention_layernorm")
 

@@ -24,16 +24,9 @@ from tuneplan.catalog.architectures.parts import (
 )
 from tuneplan.errors import UnknownArchitecture
 from tuneplan.language import message
-from tuneplan.spec.architecture import (
-    Attention,
-    FeedForward,
-    Layer,
-    LayerGroup,
-    MixtureOfExperts,
-    ModelArchitecture,
-    VisionTower,
-    Weight,
-)
+from tuneplan.spec.architecture import Layer, LayerGroup, ModelArchitecture, VisionTower
+from tuneplan.spec.blocks import Attention, FeedForward, MixtureOfExperts
+from tuneplan.spec.weights import Weight
 
 _ACTIVATION = "gelu_pytorch_tanh"
 _FOUR_NORMS = (

@@ -23,20 +23,10 @@ from tuneplan.catalog.architectures.parts import (
     norm,
     read_heads,
 )
-from tuneplan.catalog.architectures.qwen_vision import (
-    LANGUAGE_ROOT,
-    text_section,
-    with_qwen3_tower,
-)
-from tuneplan.spec.architecture import (
-    FeedForward,
-    Layer,
-    MixtureOfExperts,
-    ModelArchitecture,
-    Recurrence,
-    RecurrenceKind,
-    Weight,
-)
+from tuneplan.catalog.architectures.qwen_vision import LANGUAGE_ROOT, text_section, with_qwen3_tower
+from tuneplan.spec.architecture import Layer, ModelArchitecture
+from tuneplan.spec.blocks import FeedForward, MixtureOfExperts, Recurrence, RecurrenceKind
+from tuneplan.spec.weights import Weight
 
 _NORMS = ("input_layernorm", "post_attention_layernorm")
 _DELTA_CHUNK = 64  # chunk_size of torch_chunk_gated_delta_rule and of flash-linear-attention

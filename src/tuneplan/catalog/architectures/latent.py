@@ -20,14 +20,9 @@ from tuneplan.catalog.architectures.parts import (
     norm,
 )
 from tuneplan.frozen import dataclass
-from tuneplan.spec.architecture import (
-    Attention,
-    AttentionKind,
-    LatentAttention,
-    Layer,
-    ModelArchitecture,
-    Weight,
-)
+from tuneplan.spec.architecture import Layer, ModelArchitecture
+from tuneplan.spec.blocks import Attention, AttentionKind, LatentAttention
+from tuneplan.spec.weights import Weight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

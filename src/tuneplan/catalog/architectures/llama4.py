@@ -17,7 +17,8 @@ from tuneplan.catalog.architectures.parts import (
     norm,
     read_heads,
 )
-from tuneplan.spec.architecture import AttentionKind, Layer, ModelArchitecture
+from tuneplan.spec.architecture import Layer, ModelArchitecture
+from tuneplan.spec.blocks import AttentionKind
 
 _NORMS = ("input_layernorm", "post_attention_layernorm")
 

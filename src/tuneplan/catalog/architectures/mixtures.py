@@ -26,13 +26,9 @@ from tuneplan.catalog.architectures.parts import (
     uniform_layers,
     window_settings,
 )
-from tuneplan.spec.architecture import (
-    FeedForward,
-    Layer,
-    MixtureOfExperts,
-    ModelArchitecture,
-    Weight,
-)
+from tuneplan.spec.architecture import Layer, ModelArchitecture
+from tuneplan.spec.blocks import FeedForward, MixtureOfExperts
+from tuneplan.spec.weights import Weight
 
 _NORMS = ("input_layernorm", "post_attention_layernorm")
 

@@ -18,12 +18,11 @@ from tuneplan.catalog.architectures.parts import (
     read_heads,
     router,
 )
-from tuneplan.spec.architecture import (
+from tuneplan.spec.architecture import Layer, ModelArchitecture
+from tuneplan.spec.blocks import (
     Attention,
     FeedForward,
-    Layer,
     MixtureOfExperts,
-    ModelArchitecture,
     Recurrence,
     RecurrenceKind,
 )

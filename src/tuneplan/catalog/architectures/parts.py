@@ -8,16 +8,9 @@ from typing import Any, Final, Literal, TypeVar
 
 from tuneplan.catalog.architectures.fields import Fields
 from tuneplan.frozen import dataclass
-from tuneplan.spec.architecture import (
-    Attention,
-    AttentionKind,
-    FeedForward,
-    Layer,
-    LayerGroup,
-    ModelArchitecture,
-    Weight,
-    WeightKind,
-)
+from tuneplan.spec.architecture import Layer, LayerGroup, ModelArchitecture
+from tuneplan.spec.blocks import Attention, AttentionKind, FeedForward
+from tuneplan.spec.weights import Weight, WeightKind
 
 Kind = TypeVar("Kind", bound=Hashable)
 

@@ -16,14 +16,9 @@ from tuneplan.catalog.architectures.parts import (
     plain_feed_forward,
     window_settings,
 )
-from tuneplan.spec.architecture import (
-    Attention,
-    Layer,
-    LayerGroup,
-    ModelArchitecture,
-    VisionTower,
-    Weight,
-)
+from tuneplan.spec.architecture import Layer, LayerGroup, ModelArchitecture, VisionTower
+from tuneplan.spec.blocks import Attention
+from tuneplan.spec.weights import Weight
 
 LANGUAGE_ROOT = "model.language_model"
 _ROOT = "model.visual"

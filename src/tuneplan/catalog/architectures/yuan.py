@@ -16,7 +16,8 @@ from tuneplan.catalog.architectures.parts import (
     router,
     uniform_layers,
 )
-from tuneplan.spec.architecture import Attention, Layer, MixtureOfExperts, ModelArchitecture
+from tuneplan.spec.architecture import Layer, ModelArchitecture
+from tuneplan.spec.blocks import Attention, MixtureOfExperts
 
 
 def yuan(fields: Fields) -> ModelArchitecture:
