@@ -28,6 +28,7 @@ HOUR_S: Final = 3600.0
 DAY_S: Final = 24 * HOUR_S
 WEEK_S: Final = 7 * DAY_S
 MONTH_S: Final = 30 * DAY_S  # 30 x 24 h, an assumption that every answer using it lists
+YEAR_S: Final = 365 * DAY_S
 
 _SIZES: Final = {
     "B": 1,
@@ -54,6 +55,8 @@ _TIMES: Final = {
     "weeks": WEEK_S,
     "month": MONTH_S,
     "months": MONTH_S,
+    "year": YEAR_S,
+    "years": YEAR_S,
 }
 _RATES: Final = {
     **{f"{unit}/s": float(factor) for unit, factor in _SIZES.items()},

@@ -146,6 +146,24 @@ def is_stale(offer: Offer, as_of: date) -> bool:
     return age_days(offer, as_of) > STALE_DAYS
 
 
+def rate_notices(rates: Iterable[ExchangeRate], as_of: date) -> tuple[Notice, ...]:
+    """Exchange rates that are more than 90 days old."""
+    found = []
+    for rate in rates:
+        days = (as_of - rate.as_of).days
+        if days > STALE_DAYS:
+            text = message(
+                "stale_rate",
+                "the exchange rate {base} to {quote} is {days} days old ({date})",
+                base=rate.base,
+                quote=rate.quote,
+                days=days,
+                date=rate.as_of.isoformat(),
+            )
+            found.append(Notice(message=text))
+    return tuple(found)
+
+
 def offer_notices(offer: Offer, as_of: date) -> tuple[Notice, ...]:
     """What the reader should know of a price: its age, and what its source leaves open."""
     found = [_CAUTIONS[code] for code in offer.cautions if code in _CAUTIONS]

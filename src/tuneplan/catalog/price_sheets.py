@@ -20,6 +20,14 @@ from tuneplan.catalog.documents import (
     sections,
 )
 from tuneplan.catalog.offers import PriceSheet
+from tuneplan.catalog.sheet_terms import (
+    names,
+    nested,
+    read_billing,
+    read_interruptions,
+    read_owned,
+)
+from tuneplan.economics.owned import hourly_price
 from tuneplan.errors import InvalidQuantity, UnknownName, UnreadableFile
 from tuneplan.frozen import dataclass
 from tuneplan.language import message
@@ -104,7 +112,7 @@ def _csv_sections(path: Path, mistakes: Mistakes) -> list[Section]:
         entry = {
             key: Located(cell, f"{at}: {key}", line) for key, cell in zip(head, cells, strict=True)
         }
-        found.append(Section(Located(entry, at, line), mistakes))
+        found.append(Section(Located(nested(entry), at, line), mistakes))
     if not found and not mistakes.found:
         mistakes.add(message("no_rows", "the sheet has no rows"), Located(None, "", 1))
     return found
@@ -125,9 +133,13 @@ def _offer(section: Section, accelerators: AcceleratorCatalog, notices: list[Not
     chip = _chip(section, accelerators, notices)
     on_hand = section.read("on_hand", values.yes_or_no, default=False)
     count = section.require("num_accelerators", values.whole, default=1)
+    owned = read_owned(section)
     free = on_hand and section.get("price") is None
-    hour, term, hours = _money(section, count, free=free)
+    hour, term, hours = _money(section, count, free=free or section.get("owned") is not None)
+    if owned:
+        hour, on_hand, free = hourly_price(owned), True, False
     provider = section.require("provider", values.text, default="")
+    interruptible = section.read("interruptible", values.yes_or_no, default=False)
     cautions = []
     if free:
         cautions.append("no_internal_price")
@@ -140,7 +152,7 @@ def _offer(section: Section, accelerators: AcceleratorCatalog, notices: list[Not
         num_accelerators=count,
         price=hour,
         region=section.read("region", values.text, default=None),
-        interruptible=section.read("interruptible", values.yes_or_no, default=False),
+        interruptible=interruptible,
         as_of=section.require("as_of", values.day, default=values.day("1970-01-01")),
         source=section.read("source", values.text, default=section.mistakes.file),
         host_memory_bytes=section.read("host_memory", values.size, default=None),
@@ -151,6 +163,12 @@ def _offer(section: Section, accelerators: AcceleratorCatalog, notices: list[Not
         term_hours=hours if term else 0,
         term_price=term,
         cautions=tuple(cautions),
+        billing=read_billing(section),
+        interruptions=read_interruptions(section, interruptible=interruptible),
+        price_items=owned,
+        certifications=section.read("certifications", names, default=()),
+        single_tenant=section.read("single_tenant", values.yes_or_no, default=None),
+        place=(section.mistakes.file, section.at.line),
     )
 
 

@@ -167,6 +167,8 @@ def _limits(job: JobFile) -> Limits:
         regions=fields.get("regions", ()),
         residency=fields.get("residency"),
         providers=fields.get("providers", ()),
+        certifications=fields.get("certifications", ()),
+        single_tenant=fields.get("single_tenant"),
         max_nodes=fields.get("max_nodes"),
         allow_interruptible=fields.get("allow_interruptible"),
     )

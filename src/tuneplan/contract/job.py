@@ -110,6 +110,14 @@ class LimitsSection(Section):
     providers: Annotated[tuple[str, ...] | None, Texts(what="provider")] = Field(
         None, description="Providers that may be used; empty = all."
     )
+    certifications: Annotated[tuple[str, ...] | None, Texts(what="certificate")] = Field(
+        None,
+        description="Certificates that the site must have (`ISO 27001`); an offer that names none "
+        "has none.",
+    )
+    single_tenant: Annotated[bool | None, Flag()] = Field(
+        None, description="Nobody else may be on the machine; own hardware always satisfies it."
+    )
     max_nodes: Annotated[int | None, Number(low=1, high=100_000, whole=True)] = Field(
         None, description="Most machines."
     )

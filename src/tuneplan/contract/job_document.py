@@ -95,9 +95,9 @@ def _limits(job: StatedJob) -> Iterator[tuple[str, Any]]:
     yield "limits.deadline", _with_unit(limits.deadline_s, "s")
     yield "limits.budget", _with_unit(limits.budget, limits.budget_currency)
     yield "limits.headroom", limits.headroom_fraction
-    for name in ("regions", "providers"):
+    for name in ("regions", "providers", "certifications"):
         yield f"limits.{name}", getattr(limits, name)
-    for name in ("residency", "max_nodes", "allow_interruptible"):
+    for name in ("residency", "single_tenant", "max_nodes", "allow_interruptible"):
         yield f"limits.{name}", getattr(limits, name)
 
 

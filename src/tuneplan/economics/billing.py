@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 
 from tuneplan.economics.money import MoneyRange, convert, decimal
+from tuneplan.economics.tariff import charge
 from tuneplan.frozen import dataclass
 from tuneplan.language import Message, message
 from tuneplan.spec.answer import Estimate
@@ -15,7 +16,11 @@ from tuneplan.spec.offer import ExchangeRate, Money, Offer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostItem:
-    """One addend of a cost: ``used``, ``unused_accelerators`` or ``unused_term``."""
+    """One addend of a cost.
+
+    ``used``, ``unused_accelerators``, ``interruptions`` (lost work and restarts on spot offers),
+    ``rounding`` (least charge and increments), ``unused_term`` or ``upfront``.
+    """
 
     name: str
     amount: MoneyRange
@@ -55,35 +60,54 @@ class Comparison:
     incomparable: tuple[Incomparable, ...]
 
 
-def cost_of(offer: Offer, *, num_accelerators: int, hours: Estimate) -> Cost:
+def cost_of(
+    offer: Offer,
+    *,
+    num_accelerators: int,
+    hours: Estimate,
+    charged_hours: Estimate | None = None,
+) -> Cost:
     """The cost of running ``num_accelerators`` cards for ``hours``.
 
     Whole instances are rented: the count is rounded up to the instance's. An offer with a term
-    (a month) is paid in whole terms. Both roundings stand as items of their own.
+    (a month) is paid in whole terms, as many as the hours or its commitment ask for, or more where
+    a discount makes them cheaper. Each such rounding stands as an item of its own.
 
     Args:
         offer: What is rented.
         num_accelerators: Cards the job uses, at least one.
         hours: Wall-clock hours of the rental, with start-up, evaluation and saving.
+        charged_hours: The same with what interruptions add (``spot.spot_run``); None for none.
     """
     num_instances = math.ceil(num_accelerators / offer.num_accelerators)
     paid_cards = num_instances * offer.num_accelerators
-    used = _range(offer, hours, lambda h: _as_used(offer, h) * num_accelerators)
-    idle_cards = _range(
-        offer, hours, lambda h: _as_used(offer, h) * (paid_cards - num_accelerators)
-    )
-    idle_term = _range(offer, hours, lambda h: _unused_term(offer, h) * num_instances)
-    items = [CostItem(name="used", amount=used)]
-    if paid_cards > num_accelerators:
-        items.append(CostItem(name="unused_accelerators", amount=idle_cards))
-    if offer.term_hours:
-        items.append(CostItem(name="unused_term", amount=idle_term))
+    edges = []
+    for edge in ("low", "likely", "high"):
+        run = decimal(getattr(hours, edge))
+        charged = max(run, decimal(getattr(charged_hours or hours, edge)))
+        paid = charge(offer, charged)
+        lost = paid.used * (1 - run / charged) if charged else Decimal(0)
+        used = (paid.used - lost) * num_instances
+        items = {
+            "used": used * num_accelerators / paid_cards,
+            "unused_accelerators": used * (paid_cards - num_accelerators) / paid_cards,
+            "interruptions": lost * num_instances,
+            "rounding": paid.rounding * num_instances,
+            "unused_term": paid.unused_term * num_instances,
+            "upfront": paid.upfront * num_instances,
+        }
+        edges.append((paid.total * num_instances, items))
+    always = {"used"} | ({"unused_term"} if offer.term_hours else set())
     return Cost(
         offer=offer,
         num_instances=num_instances,
         num_accelerators=paid_cards,
-        total=_range(offer, hours, lambda h: _instance(offer, h) * num_instances),
-        items=tuple(items),
+        total=_money_range(offer, [total for total, _ in edges]),
+        items=tuple(
+            CostItem(name=name, amount=_money_range(offer, [items[name] for _, items in edges]))
+            for name in edges[0][1]
+            if name in always or any(items[name] for _, items in edges)
+        ),
     )
 
 
@@ -149,29 +173,6 @@ def break_even_hours(*, hourly: Money, monthly: Money) -> Decimal:
     return monthly.amount / hourly.amount
 
 
-def _as_used(offer: Offer, hours: Decimal) -> Decimal:
-    """One card for exactly these hours."""
-    if offer.term_price is not None and offer.term_hours:
-        return offer.term_price.amount * hours / offer.term_hours / offer.num_accelerators
-    return offer.price.amount * hours / offer.num_accelerators
-
-
-def _instance(offer: Offer, hours: Decimal) -> Decimal:
-    """One instance for these hours, in whole terms."""
-    if not offer.term_hours:
-        return offer.price.amount * hours
-    terms = math.ceil(hours / offer.term_hours)
-    if offer.term_price is not None:
-        return offer.term_price.amount * terms
-    return offer.price.amount * offer.term_hours * terms
-
-
-def _unused_term(offer: Offer, hours: Decimal) -> Decimal:
-    return _instance(offer, hours) - _as_used(offer, hours) * offer.num_accelerators
-
-
-def _range(offer: Offer, hours: Estimate, amount: Callable[[Decimal], Decimal]) -> MoneyRange:
-    def at(value: float) -> Money:
-        return Money(amount=amount(decimal(value)), currency=offer.price.currency)
-
-    return MoneyRange(low=at(hours.low), likely=at(hours.likely), high=at(hours.high))
+def _money_range(offer: Offer, amounts: Sequence[Decimal]) -> MoneyRange:
+    low, likely, high = (Money(amount=amount, currency=offer.price.currency) for amount in amounts)
+    return MoneyRange(low=low, likely=likely, high=high)

@@ -58,6 +58,19 @@ class Schedule:
         """Evaluations of a run of so many steps."""
         return _occasions(steps, per_epoch, self.eval_steps, each_epoch=self.evaluates_each_epoch)
 
+    def saved_share(self, steps: Number, per_epoch: Number) -> Number:
+        """Share of the run from one checkpoint to the next; 1 where only the end is saved."""
+        if self.saves_each_epoch:
+            period: Number = np.maximum(per_epoch, 1)
+        elif not self.save_steps:
+            period = steps
+        elif self.save_steps < 1:
+            period = np.maximum(1, np.ceil(steps * self.save_steps))
+        else:
+            period = self.save_steps
+        share: Number = np.minimum(1.0, period / np.maximum(steps, 1))
+        return share
+
     def num_saves(self, steps: Number, per_epoch: Number) -> Number:
         """Checkpoints of a run of so many steps, the last one among them."""
         return 1 + _occasions(steps, per_epoch, self.save_steps, each_epoch=self.saves_each_epoch)

@@ -49,6 +49,7 @@ class Table:
         accumulation: Micro-batches of an optimizer step.
         needed_bytes: Allocated peak, unusable fragmentation and context of one card.
         total_s: Of the whole run; NaN where the data is not known.
+        segment_s: Of the run between two checkpoints.
     """
 
     variants: tuple[Variant, ...]
@@ -62,6 +63,7 @@ class Table:
     needed_bytes: Floats
     step_s: Floats
     total_s: Floats
+    segment_s: Floats
     refusals: tuple[Refusal, ...]
 
     def __len__(self) -> int:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from tuneplan.catalog.offers import offer_notices
+from tuneplan.catalog.offers import offer_notices, rate_notices
 from tuneplan.catalog.regions import carbon_intensity
-from tuneplan.economics.billing import Cost, compare, cost_of
+from tuneplan.economics.billing import Cost, compare
 from tuneplan.economics.energy import Energy, energy_of
 from tuneplan.economics.storage import kept_bytes
 from tuneplan.errors import NotSupported
@@ -27,6 +27,7 @@ from tuneplan.planner.evaluating import (
 )
 from tuneplan.planner.heeding import once, what_to_heed
 from tuneplan.planner.offering import allowed_offers, compared_currency
+from tuneplan.planner.renting import cost_on, interruption_notices
 from tuneplan.planner.resolving import (
     Platform,
     Resolved,
@@ -191,7 +192,10 @@ def estimate_resolved(
     total_s = run.total_s if run else None
     if run is not None and resolved.cluster is not None:
         hours = run.total_s.scaled(1 / HOUR_S)
-        cost = _cheapest(resolved, sources, hours, notices)
+        saved = resolved.schedule.saved_share(run.steps, run.steps_per_epoch)
+        cost = _cheapest(
+            resolved, sources, hours, notices, checkpoint_hours=float(saved) * hours.likely
+        )
         energy = _energy(resolved, hours, cost)
         assumptions += run.assumptions
         if energy is not None:
@@ -293,7 +297,12 @@ def _storage(resolved: Resolved) -> StorageAnswer:
 
 
 def _cheapest(
-    resolved: Resolved, sources: Sources, hours: Estimate, notices: list[Notice]
+    resolved: Resolved,
+    sources: Sources,
+    hours: Estimate,
+    notices: list[Notice],
+    *,
+    checkpoint_hours: float,
 ) -> Cost | None:
     cluster = resolved.cluster
     assert cluster is not None  # noqa: S101 - the caller knows
@@ -308,7 +317,7 @@ def _cheapest(
         notices.append(Notice(message=text))
         return None
     costs = [
-        cost_of(offer, num_accelerators=cluster.num_accelerators, hours=hours)
+        cost_on(offer, cluster.num_accelerators, hours, checkpoint_hours=checkpoint_hours)
         for offer in allowed.offers
     ]
     currency = compared_currency(sources.offers.offers, limits)
@@ -319,6 +328,10 @@ def _cheapest(
         chosen = costs[0]
         notices += [Notice(message=aside.reason) for aside in ranked.incomparable]
     notices += offer_notices(chosen.offer, sources.today)
+    notices += rate_notices(sources.offers.rates, sources.today)
+    notices += interruption_notices(
+        chosen.offer, cluster.num_accelerators, hours, checkpoint_hours=checkpoint_hours
+    )
     return chosen
 
 

@@ -48,33 +48,36 @@ class GridTimes:
         clusters: Sequence[Cluster | None],
         fits: NDArray[np.bool_],
         curves: ChipCurves,
-    ) -> tuple[Floats, Floats]:
-        """Seconds of a step and of the run, NaN in rows where nothing fits or no card joins.
+    ) -> tuple[Floats, Floats, Floats]:
+        """Seconds of a step, of the run, and of the run between two checkpoints.
+
+        NaN in rows where nothing fits or no card joins.
 
         Raises:
             InputError: The chip cannot compute it.
         """
         step_s = np.full(grid.peaks.shape, np.nan)
         total_s = np.full(grid.peaks.shape, np.nan)
+        segment_s = np.full(grid.peaks.shape, np.nan)
         joined = np.array([cluster is not None for cluster in clusters])
         rows = np.flatnonzero(joined & fits.any(axis=1))
         if not len(rows):
-            return step_s, total_s
+            return step_s, total_s, segment_s
         if grid.found.parallelism.splits_model:
             joined_clusters = [one for row in rows if (one := clusters[row]) is not None]
             step_s[rows], split_forward_s = split_times(
                 self.model, grid, rows, joined_clusters, fits, curves,
                 self.grids.dataset.statistics,
             )  # fmt: skip
-            total_s[rows] = self._total(grid, rows, step_s[rows], split_forward_s)
-            return step_s, total_s
+            total_s[rows], segment_s[rows] = self._total(grid, rows, step_s[rows], split_forward_s)
+            return step_s, total_s, segment_s
         micro_s, forward_s = self._compute(grid, curves)
         once, per_micro, per_step = self._by_shape(grid, rows, clusters, curves)
         accumulation = grid.accumulation[rows]
         own = (micro_s + MICRO_BATCH_HOST_S) * accumulation + once
         step_s[rows] = own * (1 + grid.waiting[rows]) + per_micro * accumulation + per_step
-        total_s[rows] = self._total(grid, rows, step_s[rows], forward_s)
-        return step_s, total_s
+        total_s[rows], segment_s[rows] = self._total(grid, rows, step_s[rows], forward_s)
+        return step_s, total_s, segment_s
 
     def _compute(self, grid: Grid, curves: ChipCurves) -> tuple[Floats, Floats]:
         """Seconds of one average micro-batch, and of its forward pass."""
@@ -159,11 +162,12 @@ class GridTimes:
 
     def _total(
         self, grid: Grid, rows: NDArray[np.intp], step_s: Floats, forward_s: Floats
-    ) -> Floats:
+    ) -> tuple[Floats, Floats]:
         statistics = self.grids.dataset.statistics
         if statistics is None or not statistics.num_samples:
-            return np.full(step_s.shape, np.nan)
-        recipe = grid.found.recipe
+            unknown = np.full(step_s.shape, np.nan)
+            return unknown, unknown
+        recipe, schedule = grid.found.recipe, schedule_of(grid.found)
         run = likely_run(
             step_s=step_s,
             forward_s=forward_s,
@@ -174,11 +178,12 @@ class GridTimes:
             accumulation=grid.accumulation[rows],
             ranks=grid.ranks[rows][:, None],
             disk_bytes_per_s=self.disk_bytes_per_s,
-            schedule=schedule_of(grid.found),
+            schedule=schedule,
             checkpoint_bytes=checkpoint_size(self.model, recipe, grid.held),
             model_bytes=float(self.model.total_parameters * recipe.frozen_dtype.num_bytes),
         )
-        return np.asarray(run.total_s)
+        total_s = np.asarray(run.total_s)
+        return total_s, total_s * schedule.saved_share(run.steps, run.steps_per_epoch)
 
 
 def _exchange_s(

@@ -31,6 +31,12 @@ REASONS: dict[str, Message] = {
     ),
     "residency": message("residency", "the offer stands outside limits.residency"),
     "region_not_allowed": message("region_not_allowed", "the region is not among limits.regions"),
+    "not_certified": message(
+        "not_certified", "the offer does not name every certificate of limits.certifications"
+    ),
+    "not_single_tenant": message(
+        "not_single_tenant", "the offer does not say that nobody else is on the machine"
+    ),
     "interruptible": message(
         "interruptible", "an interruptible offer, and limits.allow_interruptible is not set"
     ),
@@ -89,6 +95,10 @@ def rejection(
     place = _place_rejection(offer.region, limits)
     if place is not None:
         return place
+    if not certified(offer, limits.certifications):
+        return "not_certified"
+    if limits.single_tenant and not (offer.single_tenant or offer.on_hand):
+        return "not_single_tenant"
     if offer.interruptible and not limits.allow_interruptible:
         return "interruptible"
     if offer.accelerators_per_node < accelerators_per_node:
@@ -107,6 +117,16 @@ def _place_rejection(region: str | None, limits: Limits) -> str | None:
     if limits.regions and not any(_inside(region, wanted) for wanted in limits.regions):
         return "region_not_allowed"
     return None
+
+
+def certified(offer: Offer, wanted: Iterable[str]) -> bool:
+    """Whether the offer names every certificate, spaces and hyphens aside."""
+    held = {_plain(name) for name in offer.certifications}
+    return all(_plain(name) in held for name in wanted)
+
+
+def _plain(name: str) -> str:
+    return "".join(letter for letter in name.lower() if letter.isalnum())
 
 
 def _named(name: str, wanted: Iterable[str]) -> bool:

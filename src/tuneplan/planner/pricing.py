@@ -9,12 +9,14 @@ from decimal import Decimal
 import numpy as np
 from numpy.typing import NDArray
 
+from tuneplan.economics.interruptions import likely_paid_hours
 from tuneplan.economics.money import convert
+from tuneplan.economics.tariff import charges
 from tuneplan.frozen import dataclass
 from tuneplan.planner.candidates import Table
 from tuneplan.planner.offering import compared_currency, rejection
 from tuneplan.planner.sources import Sources
-from tuneplan.spec.offer import Offer
+from tuneplan.spec.offer import Money, Offer
 from tuneplan.spec.stated import Limits
 from tuneplan.units import HOUR_S
 
@@ -41,7 +43,7 @@ def price_table(table: Table, sources: Sources, limits: Limits) -> Prices:
     cost = np.full(len(table), np.nan)
     offers: dict[tuple[int, int], tuple[Offer, ...]] = {}
     why_none: dict[tuple[int, int], str] = {}
-    hours = table.total_s / HOUR_S
+    hours, segments = table.total_s / HOUR_S, table.segment_s / HOUR_S
     currency = compared_currency(sources.offers.offers, limits)
     for chip in np.unique(table.chip):
         name = table.space.accelerators[chip].name
@@ -61,7 +63,8 @@ def price_table(table: Table, sources: Sources, limits: Limits) -> Prices:
                 continue
             rows = (table.chip == chip) & (table.shape == shape)
             priced = [
-                _cost(offer, nodes * per_node, hours[rows], sources, currency) for offer in allowed
+                _cost(offer, nodes * per_node, hours[rows], segments[rows], sources, currency)
+                for offer in allowed
             ]
             cost[rows] = np.fmin.reduce(priced)
     return Prices(cost=cost, currency=currency, offers=offers, why_none=why_none)
@@ -80,21 +83,24 @@ def _telling(reasons: Mapping[Offer, str | None]) -> str:
 
 
 def _cost(
-    offer: Offer, num_accelerators: int, hours: Floats, sources: Sources, currency: str
+    offer: Offer,
+    num_accelerators: int,
+    hours: Floats,
+    segment_hours: Floats,
+    sources: Sources,
+    currency: str,
 ) -> Floats:
     """Cost of the hours under one offer; NaN where its currency has no rate into ``currency``.
 
-    The same rule as ``economics.billing.cost_of``: whole instances, and whole terms where the
-    offer has a term.
+    The same rule as ``economics.billing.cost_of``.
     """
     instances = math.ceil(num_accelerators / offer.num_accelerators)
-    price = convert(offer.price, currency, sources.offers.rates)
-    if price is None:
+    one = convert(Money(amount=Decimal(1), currency=offer.price.currency), currency,
+                  sources.offers.rates)  # fmt: skip
+    if offer.price.amount == 0 and offer.billing.upfront is None:
+        return np.where(np.isnan(hours), np.nan, 0.0)
+    if one is None:
         return np.full(len(hours), np.nan)
-    if offer.term_hours:
-        whole = offer.term_price or offer.price.times(Decimal(offer.term_hours))
-        term = convert(whole, currency, sources.offers.rates)
-        each = float(term.amount) if term is not None else math.nan
-        paid: Floats = np.maximum(1.0, np.ceil(hours / offer.term_hours)) * each * instances
-        return paid
-    return hours * float(price.amount) * instances
+    paid = likely_paid_hours(offer, hours, segment_hours, num_instances=instances)
+    found: Floats = charges(offer, paid) * float(one.amount) * instances
+    return np.where(np.isnan(hours), np.nan, found)

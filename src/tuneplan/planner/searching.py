@@ -123,6 +123,7 @@ class Search:
             needed_bytes=columns["needed_bytes"],
             step_s=columns["step_s"],
             total_s=columns["total_s"],
+            segment_s=columns["segment_s"],
             refusals=_joined(found.refusals),
         )
 
@@ -243,7 +244,9 @@ class Search:
             fits = (needed <= chip.capacity_bytes) & grid.runs
             clusters = [self._cluster(chip_index, shape) for shape in grid.shapes]
             try:
-                step_s, total_s = self._times.times(grid, clusters, fits, self.curves[chip_index])
+                step_s, total_s, segment_s = self._times.times(
+                    grid, clusters, fits, self.curves[chip_index]
+                )
             except InputError as error:
                 shape = grid.shapes[0]
                 count = int(grid.runs.sum())
@@ -261,6 +264,7 @@ class Search:
                     "needed_bytes": needed[rows, columns],
                     "step_s": step_s[rows, columns],
                     "total_s": total_s[rows, columns],
+                    "segment_s": segment_s[rows, columns],
                 }
             )
         return blocks
@@ -289,6 +293,7 @@ class Search:
 
 _COLUMNS = (
     "variant", "chip", "shape", "micro_batch", "accumulation", "needed_bytes", "step_s", "total_s",
+    "segment_s",
 )  # fmt: skip
 
 

@@ -139,7 +139,10 @@ def cost_item_label(name: str) -> str:
     return {
         "used": say("for the accelerators used"),
         "unused_accelerators": say("for accelerators rented and not used"),
+        "interruptions": say("for lost work and restarts"),
+        "rounding": say("for least charges and rounding"),
         "unused_term": say("for the rest of the term"),
+        "upfront": say("paid at once"),
     }.get(name, name)
 
 

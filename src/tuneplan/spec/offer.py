@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from datetime import date
 from decimal import Decimal
 
@@ -28,6 +29,48 @@ class Money:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Billing:
+    """How time is turned into what is paid, beyond the price itself.
+
+    Attributes:
+        minimum_s: Least time that one rental is charged.
+        increment_s: Used time is rounded up to a multiple of this; 0 = charged as used.
+        commitment_hours: Hours that are paid whether used or not (a minimum term, a reservation).
+        upfront: Paid once for each instance.
+        discounts: (hours, fraction): for a rental of at least so many hours the price is lower by
+            the fraction; the largest that applies counts.
+    """
+
+    minimum_s: int = 0
+    increment_s: int = 0
+    commitment_hours: int = 0
+    upfront: Money | None = None
+    discounts: tuple[tuple[int, Decimal], ...] = ()
+
+    def discount(self, hours: Decimal | int) -> Decimal:
+        """Share of the price that a rental of so many hours is spared."""
+        return max((share for least, share in self.discounts if hours >= least), default=Decimal(0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interruptions:
+    """When a spot instance goes away, and what coming back takes.
+
+    Attributes:
+        every_hours: Mean time between two interruptions of one instance.
+        restart_hours: Charged time until training goes on: start, loading.
+        wait_hours: Time without an instance, which is not charged.
+    """
+
+    every_hours: float
+    restart_hours: float
+    wait_hours: float = 0.0
+
+
+AS_USED = Billing()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
     """One way to get accelerators.
 
@@ -44,6 +87,12 @@ class Offer:
         term_hours: Billed in whole terms of this length (720 for a month); 0 = as used.
         term_price: Exact price of one term for the whole instance.
         cautions: Codes of what to know about the price (``docs/reference/prices.md``).
+        billing: Minimums, increments, commitments and discounts.
+        interruptions: Of a spot offer, where they are known.
+        price_items: What an hour of owned hardware is made of; sums to ``price``.
+        certifications: Of the site (``ISO 27001``), as far as the source says.
+        single_tenant: Whether nobody else is on the machine; None where the source does not say.
+        place: File and line of the user's own sheet.
     """
 
     provider: str
@@ -63,6 +112,12 @@ class Offer:
     term_hours: int = 0
     term_price: Money | None = None
     cautions: tuple[str, ...] = ()
+    billing: Billing = AS_USED
+    interruptions: Interruptions | None = None
+    price_items: tuple[tuple[str, Money], ...] = ()
+    certifications: tuple[str, ...] = ()
+    single_tenant: bool | None = None
+    place: tuple[str, int] | None = field(default=None, compare=False)
 
     @property
     def accelerators_per_node(self) -> int:

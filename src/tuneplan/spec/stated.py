@@ -177,6 +177,8 @@ class Limits:
     regions: tuple[str, ...] = ()
     residency: str | None = None
     providers: tuple[str, ...] = ()
+    certifications: tuple[str, ...] = ()
+    single_tenant: bool | None = None
     max_nodes: int | None = None
     allow_interruptible: bool | None = None
 
