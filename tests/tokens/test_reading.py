@@ -6,7 +6,8 @@ import json
 import pytest
 
 from tuneplan.tokens.files import file_format, unreadable
-from tuneplan.tokens.reading import BadRow, BlankLine, Row, read_rows
+from tuneplan.tokens.reading import read_rows
+from tuneplan.tokens.rows import BadRow, BlankLine, Row
 
 
 def write(path, content):
@@ -152,9 +153,10 @@ class TestFilesThatCannotBeRead:
         ("name", "content", "code"),
         [
             ("data.jsonl", b"", "empty_file"),
-            ("data.csv", b"a,b\n", "format_not_read"),
-            ("data.jsonl.zst", b"x", "format_not_read"),
-            ("data.parquet", b"PAR1", "format_not_read"),
+            ("data.xlsx", b"PK\x03\x04", "format_not_read"),
+            ("data.parquet.gz", b"PAR1", "format_not_read"),
+            ("data.csv", "a,b\n".encode("utf-16"), "other_encoding"),
+            ("data.jsonl.zst", b"not Zstandard", "unreadable_file"),
             ("data.jsonl", '{"text": "a"}'.encode("utf-16"), "other_encoding"),
             ("data.jsonl", b"PK\x03\x04\x00\x00", "binary_file"),
             ("data.jsonl.gz", b"not gzip at all", "unreadable_file"),

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuneplan.errors import Mistake
-from tuneplan.tokens.reading import BadRow, Row
+from tuneplan.tokens.rows import BadRow, Row
 from tuneplan.tokens.tables import (
     arrow_batches,
     csv_header,

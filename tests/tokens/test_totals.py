@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tuneplan.tokens.counting import RowCounter
 from tuneplan.tokens.duplicates import Repeats
-from tuneplan.tokens.reading import BlankLine, Item, Row
+from tuneplan.tokens.rows import BlankLine, Item, Row
 from tuneplan.tokens.shapes import Shape
 from tuneplan.tokens.tokenizers import find_tokenizer
 from tuneplan.tokens.totals import Totals

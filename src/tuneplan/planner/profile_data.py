@@ -51,12 +51,12 @@ def profile_data(
         InputError: No tokenizer for the model; says what to install or to name.
         MissingExtra: The tokenizer's library is not installed.
     """
-    from tuneplan.tokens.files import unreadable
+    from tuneplan.tokens.files import data_files
     from tuneplan.tokens.profiling import BATCH_SIZE, profile_files
     from tuneplan.tokens.tokenizers import find_tokenizer
 
     lengths = (max_length,) if isinstance(max_length, int) else tuple(max_length or ())
-    problems = [found for found in map(unreadable, map(Path, paths)) if found is not None]
+    _, problems = data_files(paths)
     try:
         counter = find_tokenizer(tokenizer=tokenizer, model=model)
     except InputError as error:

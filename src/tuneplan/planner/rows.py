@@ -27,7 +27,8 @@ def rows_of(job: StatedJob) -> Rows:
 
 
 def _layout(path: Path) -> Rows:
-    from tuneplan.tokens.reading import Row, read_rows
+    from tuneplan.tokens.reading import read_rows
+    from tuneplan.tokens.rows import Row
     from tuneplan.tokens.shapes import Shape, columns_of, shape_of
 
     first = next((item for item in read_rows(path) if isinstance(item, Row)), None)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import base64
 import json
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, TypeVar
 
 from tuneplan.errors import UnreadableFile
 from tuneplan.language import message
-from tuneplan.tokens.encoders import NUM_THREADS, Rendered, TokenCount, library
+from tuneplan.tokens.encoders import Encoded, Rendered, TokenCount, library, marked, num_threads
 from tuneplan.tokens.families import Family, SplitPattern
+
+Found = TypeVar("Found")
 
 
 class TiktokenEncoder:
@@ -46,12 +49,29 @@ class TiktokenEncoder:
 
     def count(self, sequences: Sequence[Rendered]) -> list[TokenCount]:
         """Counts of every sequence, in order."""
-        if len(sequences) < NUM_THREADS:
-            return [self._count(sequence) for sequence in sequences]
-        with ThreadPoolExecutor(NUM_THREADS) as threads:
-            return list(threads.map(self._count, sequences, chunksize=16))
+        return self._each(self._count, sequences)
+
+    def encode(self, sequences: Sequence[Rendered]) -> list[Encoded]:
+        """Tokens of every sequence, in order."""
+        return self._each(self._encode, sequences)
+
+    @staticmethod
+    def _each(function: Callable[[Rendered], Found], sequences: Sequence[Rendered]) -> list[Found]:
+        threads = num_threads()
+        if threads == 1 or len(sequences) < threads:
+            return [function(sequence) for sequence in sequences]
+        with ThreadPoolExecutor(threads) as pool:
+            return list(pool.map(function, sequences, chunksize=16))
 
     def _count(self, sequence: Rendered) -> TokenCount:
+        ids, ranges = self._tokens(sequence)
+        return TokenCount(len(ids), sum(last - first for first, last in ranges))
+
+    def _encode(self, sequence: Rendered) -> Encoded:
+        return marked(*self._tokens(sequence))
+
+    def _tokens(self, sequence: Rendered) -> tuple[Any, list[tuple[int, int]]]:
+        """The tokens, and the learned ranges of them."""
         import numpy as np
 
         if self._form is not None:
@@ -59,15 +79,12 @@ class TiktokenEncoder:
         ids = self._encoding.encode_to_numpy(
             sequence.text, allowed_special=self._specials, disallowed_special=()
         )
-        if not sequence.spans:
-            return TokenCount(len(ids), 0)
-        if sequence.spans == ((0, len(sequence.text)),):
-            return TokenCount(len(ids), len(ids))
+        if sequence.is_uniform:
+            return ids, [(0, len(ids))] if sequence.spans else []
         ends = np.cumsum(self._token_bytes[ids])
-        bounds = _byte_offsets(sequence)
         # A token belongs to a span when it ends in it.
-        found = np.searchsorted(ends, bounds, side="right")
-        return TokenCount(len(ids), int((found[1::2] - found[0::2]).sum()))
+        found = np.searchsorted(ends, _byte_offsets(sequence), side="right").tolist()
+        return ids, list(zip(found[0::2], found[1::2], strict=True))
 
 
 def _byte_offsets(sequence: Rendered) -> list[int]:

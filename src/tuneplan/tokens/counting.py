@@ -17,8 +17,8 @@ from typing import Any, Final
 
 from tuneplan.language import message
 from tuneplan.tokens.encoders import Rendered
-from tuneplan.tokens.reading import BadRow, BlankLine, Item, Row
 from tuneplan.tokens.rendering import Renderer, renderer_for
+from tuneplan.tokens.rows import BadRow, BlankLine, Item, Row
 from tuneplan.tokens.shapes import (
     Chat,
     RowProblem,
@@ -34,6 +34,8 @@ from tuneplan.tokens.totals import Totals
 
 # Good rows looked at before the layout of a file is settled.
 _ROWS_TO_SETTLE: Final = 200
+# All that is looked at, where most rows are bad.
+_ITEMS_TO_SETTLE: Final = 4000
 _BATCH_SEQUENCES: Final = 1024
 _BATCH_CHARACTERS: Final = 4_000_000
 
@@ -55,7 +57,7 @@ def settled(items: Iterator[Item]) -> tuple[Shape | None, Iterable[Item]]:
         found = shape_of(item.value) if isinstance(item, Row) else None
         if found is not None:
             shapes[found] += 1
-        if shapes.total() >= _ROWS_TO_SETTLE:
+        if shapes.total() >= _ROWS_TO_SETTLE or len(looked_at) >= _ITEMS_TO_SETTLE:
             break
     shape = shapes.most_common(1)[0][0] if shapes else None
     return shape, chain(looked_at, items)

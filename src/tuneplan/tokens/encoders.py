@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from tuneplan.errors import MissingExtra, UnreadableFile
+from tuneplan.errors import MissingExtra, NotSupported, UnreadableFile
 from tuneplan.frozen import dataclass
 from tuneplan.language import message
 
-NUM_THREADS: Final = min(8, os.cpu_count() or 1)
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_threads = min(8, os.cpu_count() or 1)
 _PURPOSE: Final = "counting tokens"
 
 
@@ -33,6 +37,11 @@ class Rendered:
     text: str
     spans: tuple[tuple[int, int], ...] = ()
 
+    @property
+    def is_uniform(self) -> bool:
+        """Whether all of the text is learned, or nothing."""
+        return not self.spans or self.spans == ((0, len(self.text)),)
+
 
 @dataclass(frozen=True, slots=True)
 class TokenCount:
@@ -40,6 +49,30 @@ class TokenCount:
 
     total: int
     trained: int
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """The tokens of one sequence, and which of them are learned.
+
+    Attributes:
+        ids: int32.
+        trained: bool, one for each token.
+    """
+
+    ids: NDArray[np.int32]
+    trained: NDArray[np.bool_]
+
+
+def marked(ids: Any, ranges: Iterable[tuple[int, int]]) -> Encoded:
+    """Tokens with those in the ranges marked as learned."""
+    import numpy as np
+
+    found = np.asarray(ids, dtype=np.int32)
+    trained = np.zeros(len(found), dtype=np.bool_)
+    for first, last in ranges:
+        trained[first:last] = True
+    return Encoded(found, trained)
 
 
 class Encoder(Protocol):
@@ -54,6 +87,20 @@ class Encoder(Protocol):
 
     def count(self, sequences: Sequence[Rendered]) -> list[TokenCount]:
         """Counts of every sequence, in order; special tokens in the text count as one."""
+
+    def encode(self, sequences: Sequence[Rendered]) -> list[Encoded]:
+        """Tokens of every sequence, in order: as many, and as many learned, as ``count`` says."""
+
+
+def num_threads() -> int:
+    """Threads that an encoder may use."""
+    return _threads
+
+
+def use_threads(number: int) -> None:
+    """Set the threads that encoders may use, e.g. one in each of many processes."""
+    global _threads
+    _threads = number
 
 
 def library(name: str) -> Any:
@@ -104,24 +151,43 @@ class TokenizersEncoder:
 
     def count(self, sequences: Sequence[Rendered]) -> list[TokenCount]:
         """Counts of every sequence, in order."""
-        encoded = self._tokenizer.encode_batch(
-            [sequence.text for sequence in sequences], add_special_tokens=False
-        )
+        if all(sequence.is_uniform for sequence in sequences):
+            # Where tokens lie is not asked: the library need not keep track of it.
+            encoded = self._tokenizer.encode_batch_fast(
+                [sequence.text for sequence in sequences], add_special_tokens=False
+            )
+            return [
+                TokenCount(len(one), len(one) if sequence.spans else 0)
+                for one, sequence in zip(encoded, sequences, strict=True)
+            ]
         return [
-            TokenCount(len(one), _in_spans(one, sequence))
-            for one, sequence in zip(encoded, sequences, strict=True)
+            TokenCount(len(one), sum(last - first for first, last in _ranges(one, sequence)))
+            for one, sequence in zip(self._located(sequences), sequences, strict=True)
         ]
 
+    def encode(self, sequences: Sequence[Rendered]) -> list[Encoded]:
+        """Tokens of every sequence, in order."""
+        return [
+            marked(one.ids, _ranges(one, sequence))
+            for one, sequence in zip(self._located(sequences), sequences, strict=True)
+        ]
 
-def _in_spans(encoded: Any, sequence: Rendered) -> int:
+    def _located(self, sequences: Sequence[Rendered]) -> list[Any]:
+        texts = [sequence.text for sequence in sequences]
+        found: list[Any] = self._tokenizer.encode_batch(texts, add_special_tokens=False)
+        return found
+
+
+def _ranges(encoded: Any, sequence: Rendered) -> list[tuple[int, int]]:
+    """The learned parts in tokens."""
     total = len(encoded)
-    if sequence.spans == ((0, len(sequence.text)),):
-        return total
-    num_trained = 0
-    for start, end in sequence.spans:
-        first = _token_at(encoded, start, len(sequence.text), total)
-        num_trained += _token_at(encoded, end, len(sequence.text), total) - first
-    return num_trained
+    if sequence.is_uniform:
+        return [(0, total)] if sequence.spans else []
+    length = len(sequence.text)
+    return [
+        (_token_at(encoded, start, length, total), _token_at(encoded, end, length, total))
+        for start, end in sequence.spans
+    ]
 
 
 def _token_at(encoded: Any, position: int, length: int, total: int) -> int:
@@ -166,6 +232,15 @@ class ApproximateEncoder:
             )
             for sequence in sequences
         ]
+
+    def encode(self, sequences: Sequence[Rendered]) -> list[Encoded]:  # noqa: ARG002 - none has any
+        """Refused: an average has no tokens."""
+        raise NotSupported(
+            message(
+                "approximate_has_no_tokens",
+                "approximate counts characters and has no tokens to write; name a tokenizer",
+            )
+        )
 
 
 def _approximate(text: str) -> int:

@@ -2,40 +2,68 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from io import BufferedIOBase
 from pathlib import Path
 from typing import Final
 
-from tuneplan.errors import Mistake
+from tuneplan.errors import InputError, Mistake
 from tuneplan.language import message
+from tuneplan.tokens.packed_streams import (
+    BrokenStream,
+    packing_of,
+    unpacked,
+    without_packing,
+)
+from tuneplan.tokens.rows import UTF8_MARK
+from tuneplan.tokens.sources import base_name, is_url, matching, opened, size_of
 
-UTF8_MARK: Final = b"\xef\xbb\xbf"
 _OTHER_MARKS: Final = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
-_NOT_READ: Final = (".csv", ".tsv", ".parquet", ".arrow", ".zst", ".bz2", ".xz", ".zip", ".txt")
+# Format by the end of the name; where it says nothing, the content does.
+_BY_NAME: Final = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".txt": "txt",
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+}
+_BY_START: Final = {b"PAR1": "parquet", b"ARROW1": "arrow"}
+_BINARY: Final = ("parquet", "arrow")
+_NOT_READ: Final = (".bz2", ".xz", ".zip", ".7z", ".tar", ".xlsx", ".xls", ".pdf", ".docx")
+_NAMES_OF_DATA: Final = (".jsonl", ".json", ".ndjson", *_BY_NAME)
 
 
-def file_format(path: Path) -> str:
-    """``jsonl``, ``json``, ``jsonl.gz`` or ``json.gz``, by what the file holds.
+def file_format(path: str | Path) -> str:
+    """``jsonl``, ``json``, ``csv``, ``tsv``, ``txt``, ``parquet``, ``arrow``; ``.gz``, ``.zst``.
 
     A ``.json`` file may well hold JSON Lines; the first character and line decide.
     """
-    suffix = ".gz" if path.suffix.lower() == ".gz" else ""
+    name = base_name(path)
+    packing = packing_of(name)
+    suffix = packing.suffix if packing else ""
+    inner = without_packing(name).lower()
+    known = _BY_NAME.get(Path(inner).suffix)
+    return f"{known or _format_inside(path, inner)}{suffix}"
+
+
+def _format_inside(path: str | Path, name: str) -> str:
     with open_data(path) as file:
-        # One read at most: a gzip stream that breaks later must not fail here.
-        start = file.read1(64 * 1024).removeprefix(UTF8_MARK).lstrip()
+        # One read at most: a stream that breaks later must not fail here.
+        start = file.read1(64 * 1024)
+    binary = next((kind for mark, kind in _BY_START.items() if start.startswith(mark)), None)
+    if binary is not None:
+        return binary
+    start = start.removeprefix(UTF8_MARK).lstrip()
     if start.startswith(b"["):
-        return f"json{suffix}"
+        return "json"
     first = start.split(b"\n", 1)[0]
     # The file is one object over many lines where the first line alone is the start of one.
     is_open = first.strip() in (b"{", b"") or (first.startswith(b"{") and not _parses(first))
-    many_lines = b"\n" in start and path.name.lower().removesuffix(".gz").endswith(".json")
-    return f"json{suffix}" if is_open and many_lines else f"jsonl{suffix}"
+    return "json" if is_open and b"\n" in start and name.endswith(".json") else "jsonl"
 
 
 def _parses(line: bytes) -> bool:
@@ -46,32 +74,70 @@ def _parses(line: bytes) -> bool:
     return True
 
 
-def unpacked(path: Path, raw: BufferedIOBase) -> BufferedIOBase:
-    """The file's content: unpacked where its name ends in ``.gz``."""
-    if path.suffix.lower() == ".gz":
-        return gzip.GzipFile(fileobj=raw, mode="rb")
-    return raw
-
-
 @contextmanager
-def open_data(path: Path) -> Iterator[BufferedIOBase]:
+def open_data(path: str | Path) -> Iterator[BufferedIOBase]:
     """The file opened for reading, unpacked."""
-    with path.open("rb") as raw, unpacked(path, raw) as file:
+    with opened(path) as raw, unpacked(str(path), raw) as file:
         yield file
 
 
-def unreadable(path: Path) -> Mistake | None:
-    """Why a file cannot be read at all, or None: absent, a folder, empty, another format."""
-    if path.is_dir():
-        return _folder(path)
-    if not path.exists():
-        return _missing(path)
+def data_files(names: Sequence[str | Path]) -> tuple[tuple[str, ...], list[Mistake]]:
+    """The files that paths, URLs and folders of ``datasets`` stand for, and what is wrong.
+
+    A URL may have ``*``; of a folder that ``save_to_disk`` wrote its Arrow files are meant.
+    """
+    files: list[str] = []
+    mistakes: list[Mistake] = []
+    for name in map(str, names):
+        try:
+            found = _meant(name)
+        except InputError as error:
+            mistakes += error.mistakes
+            continue
+        if isinstance(found, Mistake):
+            mistakes.append(found)
+            continue
+        problems = [problem for problem in map(unreadable, found) if problem is not None]
+        mistakes += problems
+        files += found
+    if not names:
+        mistakes.append(Mistake(message=message("no_files", "name at least one data file")))
+    return tuple(files), mistakes
+
+
+def _meant(name: str) -> tuple[str, ...] | Mistake:
+    from tuneplan.tokens.tables import dataset_folder
+
+    if is_url(name):
+        found = matching(name)
+        if not found:
+            text = message("no_match", "{path} matches no file", path=name)
+            return Mistake(message=text, path=name)
+        return found
+    folder = dataset_folder(Path(name)) if Path(name).is_dir() else None
+    if isinstance(folder, tuple):
+        return tuple(map(str, folder))
+    return folder or (name,)
+
+
+def unreadable(path: str | Path) -> Mistake | None:
+    """Why a file cannot be read at all, or None: absent, a folder, empty, another format.
+
+    Raises:
+        InputError: The driver of a URL is not installed.
+        MissingExtra: The library that unpacks the file is not installed.
+    """
+    if not is_url(path):
+        if Path(path).is_dir():
+            return _folder(Path(path))
+        if not Path(path).exists():
+            return _missing(Path(path))
     try:
-        if path.stat().st_size == 0:
+        if size_of(path) == 0:
             text = message("empty_file", "{path} is empty (0 bytes)", path=str(path))
             return Mistake(message=text, path=str(path))
         return _other_format(path) or _other_content(path)
-    except (OSError, EOFError, zlib.error) as error:
+    except (OSError, BrokenStream) as error:
         reason = getattr(error, "strerror", None) or str(error)
         text = message(
             "unreadable_file", "{path} cannot be read: {reason}", path=str(path), reason=reason
@@ -79,15 +145,20 @@ def unreadable(path: Path) -> Mistake | None:
         return Mistake(message=text, path=str(path))
 
 
-def _other_format(path: Path) -> Mistake | None:
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    found = next((suffix for suffix in suffixes[-2:] if suffix in _NOT_READ), None)
+def _other_format(path: str | Path) -> Mistake | None:
+    name = base_name(path).lower()
+    packing = packing_of(name)
+    suffixes = Path(without_packing(name)).suffixes[-2:]
+    found = next((suffix for suffix in suffixes if suffix in _NOT_READ), None)
+    if packing is not None and _BY_NAME.get("".join(suffixes[-1:])) in _BINARY:
+        found = f"{suffixes[-1]}{packing.suffix}"
     if found is None:
         return None
     return Mistake(
         message=message(
             "format_not_read",
-            "{path}: {format} files are not read; JSON Lines and JSON are, also gzipped",
+            "{path}: {format} files are not read; JSON Lines, JSON, CSV, TSV, text (also .gz and "
+            ".zst), Parquet and Arrow are",
             path=str(path),
             format=found,
         ),
@@ -96,9 +167,11 @@ def _other_format(path: Path) -> Mistake | None:
     )
 
 
-def _other_content(path: Path) -> Mistake | None:
+def _other_content(path: str | Path) -> Mistake | None:
     with open_data(path) as file:
         start = file.read1(4096)
+    if file_format(path) in _BINARY:
+        return None
     encoding = next((name for mark, name in _OTHER_MARKS.items() if start.startswith(mark)), None)
     if encoding is not None:
         text = message(
@@ -118,7 +191,7 @@ def _folder(path: Path) -> Mistake:
     inside = sorted(
         str(entry)
         for entry in path.iterdir()
-        if entry.name.lower().removesuffix(".gz").endswith((".jsonl", ".json", ".ndjson"))
+        if without_packing(entry.name.lower()).endswith(_NAMES_OF_DATA)
     )
     return Mistake(
         message=message("is_a_folder", "{path} is a folder; name the files", path=str(path)),

@@ -15,7 +15,7 @@ from tuneplan.language import Message
 from tuneplan.spec.answer import Assumption, Basis, Estimate, Notice
 from tuneplan.spec.data import TokenStatistics
 from tuneplan.tokens.lengths import QUANTILES, quantiles_of
-from tuneplan.tokens.reading import BadRow
+from tuneplan.tokens.rows import BadRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

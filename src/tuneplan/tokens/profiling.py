@@ -1,24 +1,27 @@
-"""Files to a profile: read, recognise, render, count, add up.
+"""Files to a profile: cut into units, count them wherever there are cores, add up in order.
 
-One pass in constant memory (JSON Lines): what is kept per row is its length and a hash of its text.
+Memory does not grow with the number of rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
 from tuneplan.errors import InvalidRequest, Mistake
 from tuneplan.language import message
-from tuneplan.tokens.counting import RowCounter, settled
-from tuneplan.tokens.files import file_format, unreadable
+from tuneplan.tokens.counting import RowCounter
+from tuneplan.tokens.files import data_files
 from tuneplan.tokens.profile import DataProfile, FileFacts
-from tuneplan.tokens.reading import read_rows
 from tuneplan.tokens.shapes import Shape
 from tuneplan.tokens.summary import summarise
 from tuneplan.tokens.tokenizers import Tokenizer
 from tuneplan.tokens.totals import Totals
+from tuneplan.tokens.work import DataSet, UnitCounter
+from tuneplan.tokens.workers import Engine, InProcess, Workers, usable_cores
+from tuneplan.units import MIB
 
 # Told how many bytes of how many are read.
 Progress = Callable[[int, int], None]
@@ -26,6 +29,8 @@ Progress = Callable[[int, int], None]
 # transformers TrainingArguments.per_device_train_batch_size: the batch behind padding figures.
 BATCH_SIZE: Final = 8
 _SHOWN_BAD_ROWS: Final = 5
+# Below this, starting workers (about a second each) takes longer than they save.
+_FEW_BYTES: Final = 24 * MIB
 
 
 def profile_files(
@@ -36,39 +41,32 @@ def profile_files(
     per_device_train_batch_size: int = BATCH_SIZE,
     skip_bad_rows: bool = False,
     progress: Progress | None = None,
+    engine: Engine | None = None,
 ) -> DataProfile:
     """Read every row of the files and say what they hold in tokens.
 
     Args:
-        paths: JSON Lines or JSON files, in order; together they are one data set.
+        paths: Data files (paths, URLs, folders of ``datasets``), in order; together one data set.
         tokenizer: From ``find_tokenizer``.
         max_lengths: Lengths to look at; empty for powers of two around what the rows need.
         per_device_train_batch_size: Samples of a batch, for the padding figures.
         skip_bad_rows: Leave bad rows out, counted and located, in place of refusing the set.
         progress: Told now and then how many bytes of how many are read.
+        engine: Where rows are counted; None for this process, or all cores for large files. The
+            answer is the same.
 
     Raises:
         InvalidRequest: Files that cannot be read at all (all of them at once), a set without a
             single good row, bad rows that are not to be skipped (counted over the whole set, the
             first ones located), or pairs mixed with other rows.
     """
-    files = [Path(path) for path in paths]
-    problems = [problem for problem in map(unreadable, files) if problem is not None]
-    if not files:
-        problems = [Mistake(message=message("no_files", "name at least one data file"))]
+    files, problems = data_files(paths)
     if problems:
         raise InvalidRequest(problems)
-    totals = Totals()
+    data = DataSet(paths=files)
     counter = RowCounter(tokenizer)
-    sizes = [path.stat().st_size for path in files]
-    before = 0
-    facts = []
-    for path, size in zip(files, sizes, strict=True):
-        on_bytes = _told(progress, before, sum(sizes))
-        facts.append(_profile_file(path, counter, totals, on_bytes))
-        before += size
-        if progress is not None:
-            progress(before, sum(sizes))
+    totals = count_units(data, counter, engine or engine_for(data.size_bytes), progress)
+    facts = [tally.facts() for tally in data.tallies]
     _refuse_unusable(facts, totals, skip_bad_rows=skip_bad_rows)
     return summarise(
         facts,
@@ -80,30 +78,29 @@ def profile_files(
     )
 
 
-def _told(progress: Progress | None, before: int, total: int) -> Callable[[int], None] | None:
-    return None if progress is None else lambda done: progress(before + done, total)
+def engine_for(size_bytes: int, workers: int | None = None) -> Engine:
+    """This process for little data or one worker, else worker processes on all cores."""
+    number = workers or usable_cores()
+    if number == 1 or (workers is None and size_bytes < _FEW_BYTES):
+        return InProcess()
+    return Workers(number)
 
 
-# --- One file ----------------------------------------------------------------------------------
-
-
-def _profile_file(
-    path: Path, counter: RowCounter, totals: Totals, on_bytes: Callable[[int], None] | None
-) -> FileFacts:
-    own = Totals()
-    shape, items = settled(read_rows(path, on_bytes=on_bytes))
-    counter.count(items, str(path), shape, own)
-    totals.merge(own)
-    return FileFacts(
-        path=str(path),
-        format=file_format(path),
-        size_bytes=path.stat().st_size,
-        shape=shape.value if shape and own.num_samples else None,
-        rows_ok=own.num_samples,
-        rows_bad=own.num_bad,
-        blank_lines=own.blank_lines,
-        columns=own.columns,
-    )
+def count_units(
+    data: DataSet, counter: RowCounter, engine: Engine, progress: Progress | None = None
+) -> Totals:
+    """Count every unit of a set, in order; the tallies of its files are filled in."""
+    totals, done = Totals(), 0
+    with closing(engine.run(UnitCounter(counter), data.units())) as results:
+        for counted in results:
+            data.tallies[counted.file].enter(counted)
+            totals.merge(counted.totals)
+            done += counted.size_bytes
+            if progress is not None:
+                progress(done, data.size_bytes)
+    if progress is not None:
+        progress(data.size_bytes, data.size_bytes)
+    return totals
 
 
 # --- The whole set -----------------------------------------------------------------------------

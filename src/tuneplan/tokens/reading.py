@@ -1,73 +1,76 @@
-"""Files to rows: JSON Lines and JSON, plain or gzipped, one row at a time, with line numbers.
+"""Files to rows, one at a time, with their places; and the parts that a file can be read in.
 
 A row that cannot be read is a ``BadRow`` with its line and the reason: never fatal, never dropped.
-A new format is one more entry of ``_READERS``.
+A new format is one more entry of ``_READERS`` and of ``files.file_format``.
+
+Lines of JSON Lines and of plain text are read by ranges of bytes: a row belongs to the range in
+which it starts, so that ranges which cover the file give every row once. Parquet is read by row
+groups. Everything else is one stream.
 """
 
 from __future__ import annotations
 
-import gzip
 import json
-import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from io import BufferedIOBase
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from tuneplan.frozen import dataclass
-from tuneplan.language import Message, message
-from tuneplan.tokens.files import UTF8_MARK, file_format, unpacked
-from tuneplan.units import MIB, format_gb
+from tuneplan.language import message
+from tuneplan.tokens import tables
+from tuneplan.tokens.files import file_format
+from tuneplan.tokens.json_files import MAX_JSON_BYTES, json_syntax, read_json, row_of
+from tuneplan.tokens.packed_streams import BrokenStream, packing_of, unpacked
+from tuneplan.tokens.rows import (
+    UTF8_MARK,
+    BadRow,
+    BlankLine,
+    Item,
+    Row,
+    bad_row,
+    not_utf8,
+    row_too_long,
+)
+from tuneplan.tokens.sources import opened, size_of
+from tuneplan.units import MIB
 
 # One row of text beyond this is a broken file (a missing newline), not a sample.
 MAX_ROW_BYTES: Final = 64 * MIB
-# A JSON array is read whole, unlike lines; this bounds the memory (about five times as much).
-MAX_JSON_BYTES: Final = 2048 * MIB
-_WHITESPACE: Final = " \t\r\n"
+# Formats of one row a line, which a range of bytes can be read of.
+_BY_LINES: Final = ("jsonl", "txt")
+# Rows between two tellings of how far the reading is.
+_ROWS_A_TELLING: Final = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One JSON object and the line on which it starts, counted from 1."""
-
-    line: int
-    value: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BadRow:
-    """One row that is not a sample: where, which kind of problem, and a sentence.
+class Part:
+    """A part of a file that is read by itself, or the whole file.
 
     Attributes:
-        column: Where in the line, counted from 1 (bytes where it is not UTF-8); None where the
-            row as a whole is wrong.
+        start: First byte, or first row group of a Parquet file.
+        end: Byte or row group before which it ends; None for the whole file.
+        size_bytes: What it holds of the file, stored.
+        numbered: The lines of its rows are those of the file; else they are counted from 1 in the
+            part that starts the file, from 2 in others.
     """
 
     path: str
-    line: int
-    code: str
-    message: Message
-    column: int | None = None
+    format: str
+    size_bytes: int
+    start: int = 0
+    end: int | None = None
+    numbered: bool = False
 
     @property
-    def place(self) -> str:
-        """``path:line:column``, as editors open it."""
-        column = f":{self.column}" if self.column else ""
-        return f"{self.path}:{self.line}{column}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlankLine:
-    """A line with nothing on it: counted, not a mistake."""
-
-    line: int
-
-
-Item = Row | BadRow | BlankLine
+    def shift(self) -> int | None:
+        """What is added to a line of its rows, beside the lines before it; None where numbered."""
+        return None if self.numbered else (-1 if self.start else 0)
 
 
 def read_rows(
-    path: Path,
+    path: str | Path,
     *,
     max_row_bytes: int = MAX_ROW_BYTES,
     max_json_bytes: int = MAX_JSON_BYTES,
@@ -76,55 +79,159 @@ def read_rows(
     """Every row, bad row and blank line of a file, in order.
 
     The file must have passed ``unreadable``; a stream that breaks half-way ends in a ``BadRow``.
-    ``on_bytes`` is told now and then how many bytes of the file on disk are read.
+    ``on_bytes`` is told now and then how many bytes of the file, as stored, are read.
     """
-    reader = _READERS[file_format(path).removesuffix(".gz")]
-    line = 0
+    name, line = str(path), 0
+    kind = file_format(path).split(".", 1)[0]
+    limit = max_json_bytes if kind == "json" else max_row_bytes
     try:
-        with path.open("rb") as raw, unpacked(path, raw) as file:
-            limit = max_row_bytes if reader is _read_lines else max_json_bytes
-            for number, item in enumerate(reader(str(path), file, limit)):
+        with opened(path) as raw, unpacked(name, raw) as file:
+            for number, item in enumerate(_READERS[kind](name, file, limit)):
                 line = item.line
                 yield item
-                if on_bytes is not None and number % 256 == 0:
+                if on_bytes is not None and number % _ROWS_A_TELLING == 0:
                     on_bytes(raw.tell())
             if on_bytes is not None:
                 on_bytes(raw.tell())
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        yield BadRow(
-            path=str(path),
-            line=line + 1,
-            code="broken_gzip",
-            message=message(
-                "broken_gzip",
-                "the gzip stream breaks here ({reason}): rows after this line are not read",
-                reason=str(error),
-            ),
+    except BrokenStream as error:
+        yield _broken_stream(name, line + 1, str(error))
+
+
+def _broken_stream(name: str, line: int, reason: str) -> BadRow:
+    packing = packing_of(name)
+    text = message(
+        packing.code if packing else "broken_stream",
+        "the {packing} stream breaks here ({reason}): rows after this line are not read",
+        packing=packing.name if packing else "",
+        reason=reason,
+    )
+    return bad_row(name, line, text)
+
+
+# --- Parts -------------------------------------------------------------------------------------
+
+
+def parts_of(path: str | Path, part_bytes: int) -> tuple[Part, ...] | None:
+    """The parts of a file, of about ``part_bytes``; None for one that is read from its start.
+
+    A file that is too broken to be divided is None too: reading it says where it breaks.
+    """
+    name, kind = str(path), file_format(path)
+    if kind in _BY_LINES:
+        size = size_of(path)
+        return tuple(
+            Part(
+                path=name,
+                format=kind,
+                start=start,
+                end=min(size, start + part_bytes),
+                size_bytes=min(size, start + part_bytes) - start,
+            )
+            for start in range(0, size, part_bytes)
         )
+    if kind != "parquet":
+        return None
+    try:
+        with opened(path) as file:
+            sizes = tables.parquet_group_bytes(cast("Any", file))
+    except OSError:
+        return None
+    return _grouped(name, sizes, part_bytes)
 
 
-# --- JSON Lines ------------------------------------------------------------------------------
+def _grouped(name: str, sizes: Sequence[int], part_bytes: int) -> tuple[Part, ...]:
+    """Row groups of a Parquet file, joined while they are small."""
+    parts, first, held = [], 0, 0
+    for number, size in enumerate(sizes, 1):
+        held += size
+        if held >= part_bytes or number == len(sizes):
+            parts.append(
+                Part(
+                    path=name, format="parquet", start=first, end=number, size_bytes=held,
+                    numbered=True,
+                )
+            )  # fmt: skip
+            first, held = number, 0
+    return tuple(parts)
 
 
-def _read_lines(path: str, file: BufferedIOBase, limit_bytes: int) -> Iterator[Item]:
-    number = 0
-    while True:
-        raw = file.readline(limit_bytes + 1)
-        if not raw:
-            return
+def whole(path: str | Path) -> Part:
+    """A file as one part."""
+    return Part(path=str(path), format=file_format(path), size_bytes=size_of(path), numbered=True)
+
+
+def read_part(part: Part, on_row_bytes: Callable[[int], None] | None = None) -> Iterator[Item]:
+    """The rows of one part; ``on_row_bytes`` is told at the end how many bytes they have."""
+    read_bytes = part.size_bytes
+    if part.end is None:
+        yield from read_rows(part.path)
+    elif part.format == "parquet":
+        with opened(part.path) as file:
+            groups = range(part.start, part.end)
+            yield from tables.read_parquet(part.path, cast("Any", file), groups=groups)
+    else:
+        with opened(part.path) as file:
+            window = _Lines(file, part.start, part.end)
+            first_line = 2 if part.start else 1
+            if part.format == "txt":
+                yield from tables.read_text(part.path, cast("Any", window), first_line=first_line)
+            else:
+                yield from _read_lines(part.path, window, MAX_ROW_BYTES, first_line)
+            read_bytes = window.read_bytes
+    if on_row_bytes is not None:
+        on_row_bytes(read_bytes)
+
+
+class _Lines:
+    """The lines of a file that start in a range of bytes; looks like a file to who reads lines."""
+
+    def __init__(self, file: BufferedIOBase, start: int, end: int) -> None:
+        self._file = file
+        self._end = end
+        self._at = start
+        self._starts_line = True
+        if start:
+            # The line that is under way belongs to the range before, unless it ends just there.
+            file.seek(start - 1)
+            self._at = start - 1
+            found = b""
+            while self._at < end and not found.endswith(b"\n"):
+                found = file.readline(min(MIB, end - self._at))
+                if not found:
+                    break
+                self._at += len(found)
+            if not found.endswith(b"\n"):
+                self._at = end
+        self._first = self._at
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes of the lines that were read."""
+        return self._at - self._first
+
+    def readline(self, limit: int = -1) -> bytes:
+        """The next line, or what ``limit`` leaves of it; nothing after the last."""
+        if self._starts_line and self._at >= self._end:
+            return b""
+        found = self._file.readline(limit)
+        self._at += len(found)
+        self._starts_line = found.endswith(b"\n") or not found
+        return found
+
+
+# --- JSON Lines --------------------------------------------------------------------------------
+
+
+def _read_lines(
+    path: str, file: BufferedIOBase | _Lines, limit_bytes: int, first_line: int = 1
+) -> Iterator[Item]:
+    number = first_line - 1
+    while raw := file.readline(limit_bytes + 1):
         number += 1
         if len(raw) > limit_bytes and not raw.endswith(b"\n"):
             while raw and not raw.endswith(b"\n"):
                 raw = file.readline(MIB)
-            yield _bad(
-                path,
-                number,
-                message(
-                    "row_too_long",
-                    "this line is longer than {limit}: a newline is probably missing",
-                    limit=format_gb(limit_bytes),
-                ),
-            )
+            yield row_too_long(path, number, limit_bytes)
             continue
         if number == 1:
             raw = raw.removeprefix(UTF8_MARK)
@@ -138,170 +245,31 @@ def _parse_line(path: str, number: int, raw: bytes) -> Row | BadRow:
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        return _bad(path, number, _not_utf8(raw[error.start]), error.start + 1)
+        return not_utf8(path, number, raw[error.start], error.start + 1)
     try:
         value = json.loads(text.rstrip())  # an end that comes too soon is still on this line
     except json.JSONDecodeError as error:
-        return _bad(path, number, _syntax(error.msg), error.colno)
+        return bad_row(path, number, json_syntax(error.msg), error.colno)
     except (ValueError, RecursionError) as error:
-        return _bad(path, number, _syntax(str(error)))
-    return _row(path, number, value)
+        return bad_row(path, number, json_syntax(str(error)))
+    return row_of(path, number, value)
 
 
-def _row(path: str, line: int, value: object) -> Row | BadRow:
-    if isinstance(value, dict):
-        return Row(line=line, value=value)
-    return _bad(
-        path,
-        line,
-        message(
-            "not_an_object",
-            "a row must be a JSON object {{...}}, this is {kind}",
-            kind=kind_of(value),
-        ),
-    )
+# --- Every format ------------------------------------------------------------------------------
+
+_Reader = Callable[[str, Any, int], Iterator[Item]]
 
 
-def kind_of(value: object) -> str:
-    """What JSON calls a value: ``a list``, ``a number``, ..."""
-    kinds: tuple[tuple[type | tuple[type, ...], str], ...] = (
-        (bool, "true or false"),
-        (str, "a string"),
-        ((int, float), "a number"),
-        (list, "a list"),
-        (dict, "an object"),
-    )
-    return next((name for types, name in kinds if isinstance(value, types)), "null")
+def _unlimited(reader: Callable[..., Iterator[Item]], **settings: Any) -> _Reader:
+    return lambda path, file, _limit: reader(path, file, **settings)
 
 
-def _bad(path: str, line: int, text: Message, column: int | None = None) -> BadRow:
-    return BadRow(path=path, line=line, code=text.code, message=text, column=column)
-
-
-def _syntax(problem: str) -> Message:
-    return message("json_syntax", "not JSON: {problem}", problem=problem.removesuffix(" at"))
-
-
-def _not_utf8(byte: int) -> Message:
-    return message(
-        "not_utf8", "not UTF-8: byte 0x{byte}; save the file as UTF-8", byte=f"{byte:02x}"
-    )
-
-
-# --- JSON ------------------------------------------------------------------------------------
-
-
-def _read_json(path: str, file: BufferedIOBase, limit_bytes: int) -> Iterator[Item]:
-    raw = file.read(limit_bytes + 1)
-    if len(raw) > limit_bytes:
-        yield _bad(
-            path,
-            1,
-            message(
-                "json_too_large",
-                "a JSON array is read whole and this one is larger than {limit}; "
-                "write it as JSON Lines (one object a line), which is read row by row",
-                limit=format_gb(limit_bytes),
-            ),
-        )
-        return
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        column = error.start - raw.rfind(b"\n", 0, error.start)
-        yield _bad(path, line, _not_utf8(raw[error.start]), column)
-        return
-    start = _skip(text, 0)
-    if text.startswith("[", start):
-        yield from _read_array(path, text, start)
-        return
-    yield from _read_object(path, text, start)
-
-
-def _read_array(path: str, text: str, start: int) -> Iterator[Item]:
-    decoder = json.JSONDecoder()
-    line = text.count("\n", 0, start) + 1
-    counted_to, position = start, _skip(text, start + 1)
-    while position < len(text) and text[position] != "]":
-        line += text.count("\n", counted_to, position)
-        counted_to = position
-        try:
-            value, position = decoder.raw_decode(text, position)
-        except (ValueError, RecursionError) as error:
-            yield _broken_array(path, error, line, position)
-            return
-        yield _row(path, line, value)
-        position = _skip(text, position)
-        if position < len(text) and text[position] == ",":
-            position = _skip(text, position + 1)
-        elif position < len(text) and text[position] != "]":
-            line += text.count("\n", counted_to, position)
-            yield _broken_array(path, ValueError("Expecting ',' delimiter"), line, position)
-            return
-    if position >= len(text):
-        line = text.count("\n") + 1
-        yield _broken_array(path, ValueError("the array is not closed"), line, position)
-        return
-    after = _skip(text, position + 1)
-    if after < len(text):
-        yield _bad(
-            path,
-            text.count("\n", 0, after) + 1,
-            message("after_array", "there is more after the end of the JSON array: not read"),
-        )
-
-
-def _broken_array(path: str, error: Exception, line: int, position: int) -> BadRow:
-    problem, column = str(error), None
-    if isinstance(error, json.JSONDecodeError):
-        line += error.doc.count("\n", position, error.pos)
-        problem, column = error.msg, error.colno
-    text = message(
-        "broken_array",
-        "the JSON array breaks here ({problem}): rows after this line are not read",
-        problem=problem,
-    )
-    return _bad(path, line, text, column)
-
-
-def _read_object(path: str, text: str, start: int) -> Iterator[Item]:
-    line = text.count("\n", 0, start) + 1
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, json.JSONDecodeError):
-            yield _bad(path, error.lineno, _syntax(error.msg), error.colno)
-        else:
-            yield _bad(path, line, _syntax(str(error)))
-        return
-    tables = [
-        key
-        for key, rows in value.items()
-        if isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows)
-    ]
-    is_wrapper = len(tables) == 1 and tables[0] in (
-        "data",
-        "train",
-        "rows",
-        "examples",
-        "instances",
-    )
-    if not is_wrapper:
-        yield Row(line=line, value=value)
-        return
-    # An object around the table, as the `field` argument of `datasets` reads it.
-    for row in value[tables[0]]:
-        yield Row(line=line, value=row)
-
-
-def _skip(text: str, position: int) -> int:
-    while position < len(text) and text[position] in _WHITESPACE:
-        position += 1
-    return position
-
-
-_READERS: Final[Mapping[str, Callable[[str, BufferedIOBase, int], Iterator[Item]]]] = {
-    "jsonl": _read_lines,
-    "json": _read_json,
+_READERS: Final[dict[str, _Reader]] = {
+    "jsonl": partial(_read_lines),
+    "json": read_json,
+    "csv": _unlimited(tables.read_csv),
+    "tsv": _unlimited(tables.read_csv, delimiter="\t"),
+    "txt": lambda path, file, limit: tables.read_text(path, file, max_line_bytes=limit),
+    "parquet": _unlimited(tables.read_parquet),
+    "arrow": _unlimited(tables.read_arrow),
 }

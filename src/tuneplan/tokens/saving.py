@@ -19,7 +19,7 @@ from tuneplan.language import Message, message
 from tuneplan.tokens.files import unreadable
 from tuneplan.tokens.lengths import num_sequences, num_tokens
 from tuneplan.tokens.profile import DataProfile
-from tuneplan.tokens.reading import kind_of
+from tuneplan.tokens.rows import kind_of
 
 FORMAT: Final = "tuneplan data profile"
 VERSION: Final = 1

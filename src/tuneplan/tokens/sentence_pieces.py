@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tuneplan.errors import UnreadableFile
 from tuneplan.language import message
-from tuneplan.tokens.encoders import NUM_THREADS, Rendered, TokenCount, library
+from tuneplan.tokens.encoders import Encoded, Rendered, TokenCount, library, marked, num_threads
 
 
 class SentencePieceEncoder:
@@ -54,7 +54,7 @@ class SentencePieceEncoder:
         plans = [self._pieces(sequence) for sequence in sequences]
         texts = [text for plan in plans for text, _ in plan]
         lengths = iter(
-            len(ids) for ids in self._model.encode(texts, out_type=int, num_threads=NUM_THREADS)
+            len(ids) for ids in self._model.encode(texts, out_type=int, num_threads=num_threads())
         )
         counts = []
         for plan in plans:
@@ -66,6 +66,37 @@ class SentencePieceEncoder:
             trained = sum(size * sign[1] for size, sign in sizes)
             counts.append(TokenCount(total, trained))
         return counts
+
+    def encode(self, sequences: Sequence[Rendered]) -> list[Encoded]:
+        """Tokens of every sequence, in order."""
+        return [self._encode(sequence) for sequence in sequences]
+
+    def _encode(self, sequence: Rendered) -> Encoded:
+        ids: list[int] = []
+        ranges: list[tuple[int, int]] = []
+        position = 0
+        for text in self._split.split(sequence.text):
+            end = position + len(text)
+            before = len(ids)
+            if text:
+                ids += (
+                    [self._model.piece_to_id(text)]
+                    if text in self._controls
+                    else self._model.encode(text, out_type=int)
+                )
+            for start, stop in sequence.spans:
+                if start < end and stop > position:
+                    first = self._num_before(text, start - position, 0)
+                    last = self._num_before(text, stop - position, len(ids) - before)
+                    ranges.append((before + first, before + last))
+            position = end
+        return marked(ids, ranges)
+
+    def _num_before(self, text: str, position: int, outside: int) -> int:
+        """Tokens of a piece up to a character in it; ``outside`` where it does not lie inside."""
+        if 0 < position < len(text):
+            return len(self._model.encode(text[:position], out_type=int))
+        return outside
 
     def _pieces(self, sequence: Rendered) -> list[tuple[str, tuple[bool, int]]]:
         """Texts to encode, each with (counts in the total, +1/0/-1 in the learned part)."""

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from tuneplan.frozen import dataclass
 from tuneplan.language import Message, message
-from tuneplan.tokens.reading import kind_of
+from tuneplan.tokens.rows import kind_of
 
 
 class Shape(StrEnum):

@@ -15,9 +15,8 @@ from typing import Any, BinaryIO, Final
 
 from tuneplan.errors import MissingExtra, Mistake
 from tuneplan.language import message
-from tuneplan.tokens.files import UTF8_MARK
-from tuneplan.tokens.reading import BadRow, BlankLine, Item, Row
-from tuneplan.units import MIB, format_gb
+from tuneplan.tokens.rows import UTF8_MARK, BadRow, BlankLine, Item, Row, not_utf8, row_too_long
+from tuneplan.units import MIB
 
 _ROWS_AT_ONCE: Final = 1024
 # A field beyond this is a quote that is never closed.
@@ -34,12 +33,7 @@ def read_text(
     """Plain text: each line is one sample, as the ``text`` reader of ``datasets`` takes it."""
     for number, raw in enumerate(_lines(file, max_line_bytes), first_line):
         if raw is None:
-            text = message(
-                "row_too_long",
-                "this line is longer than {limit}: a newline is probably missing",
-                limit=format_gb(max_line_bytes),
-            )
-            yield BadRow(path=path, line=number, code=text.code, message=text)
+            yield row_too_long(path, number, max_line_bytes)
             continue
         line = raw.removeprefix(UTF8_MARK) if number == 1 else raw
         if not line.strip():
@@ -48,7 +42,7 @@ def read_text(
         try:
             yield Row(line=number, value={"text": line.decode("utf-8").rstrip("\r\n")})
         except UnicodeDecodeError as error:
-            yield _not_utf8(path, number, line[error.start], error.start + 1)
+            yield not_utf8(path, number, line[error.start], error.start + 1)
 
 
 def _lines(file: BinaryIO, limit: int) -> Iterator[bytes | None]:
@@ -128,15 +122,8 @@ def _csv_row(path: str, line: int, names: Sequence[str], fields: Sequence[str]) 
     for field in fields:
         escaped = next((one for one in field if "\udc80" <= one <= "\udcff"), None)
         if escaped is not None:
-            return _not_utf8(path, line, ord(escaped) - 0xDC00, None)
+            return not_utf8(path, line, ord(escaped) - 0xDC00)
     return Row(line=line, value=dict(zip(names, fields, strict=True)))
-
-
-def _not_utf8(path: str, line: int, byte: int, column: int | None) -> BadRow:
-    text = message(
-        "not_utf8", "not UTF-8: byte 0x{byte}; save the file as UTF-8", byte=f"{byte:02x}"
-    )
-    return BadRow(path=path, line=line, code=text.code, message=text, column=column)
 
 
 # --- Parquet and Arrow -------------------------------------------------------------------------
@@ -156,12 +143,30 @@ def parquet_groups(file: BinaryIO) -> list[int]:
     Raises:
         OSError: The file has no end, or is no Parquet file.
     """
+    facts = _parquet_facts(file)
+    return [facts.row_group(number).num_rows for number in range(facts.num_row_groups)]
+
+
+def parquet_group_bytes(file: BinaryIO) -> list[int]:
+    """Bytes of each row group, as stored.
+
+    Raises:
+        OSError: The file has no end, or is no Parquet file.
+    """
+    facts = _parquet_facts(file)
+    groups = map(facts.row_group, range(facts.num_row_groups))
+    return [
+        sum(group.column(place).total_compressed_size for place in range(group.num_columns))
+        for group in groups
+    ]
+
+
+def _parquet_facts(file: BinaryIO) -> Any:
     arrow = _pyarrow()
     try:
-        facts = arrow.parquet.ParquetFile(file).metadata
+        return arrow.parquet.ParquetFile(file).metadata
     except (arrow.ArrowException, OSError) as error:
         raise OSError(_short(error)) from error
-    return [facts.row_group(number).num_rows for number in range(facts.num_row_groups)]
 
 
 def read_parquet(

@@ -13,7 +13,7 @@ from typing import Final
 
 from tuneplan.tokens.duplicates import Repeats
 from tuneplan.tokens.encoders import TokenCount
-from tuneplan.tokens.reading import BadRow
+from tuneplan.tokens.rows import BadRow
 
 MAX_LISTED_BAD_ROWS: Final = 100
 # Lengths kept in the order of the rows, for packing and batches that depend on it.
