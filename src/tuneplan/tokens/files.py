@@ -12,11 +12,11 @@ from typing import Final
 
 from tuneplan.errors import InputError, Mistake
 from tuneplan.language import message
-from tuneplan.tokens.packed_streams import (
+from tuneplan.tokens.compression import (
     BrokenStream,
-    packing_of,
+    compression_of,
     unpacked,
-    without_packing,
+    without_compression,
 )
 from tuneplan.tokens.rows import UTF8_MARK
 from tuneplan.tokens.sources import base_name, is_url, matching, opened, size_of
@@ -43,9 +43,9 @@ def file_format(path: str | Path) -> str:
     A ``.json`` file may well hold JSON Lines; the first character and line decide.
     """
     name = base_name(path)
-    packing = packing_of(name)
-    suffix = packing.suffix if packing else ""
-    inner = without_packing(name).lower()
+    compression = compression_of(name)
+    suffix = compression.suffix if compression else ""
+    inner = without_compression(name).lower()
     known = _BY_NAME.get(Path(inner).suffix)
     return f"{known or _format_inside(path, inner)}{suffix}"
 
@@ -91,15 +91,13 @@ def data_files(names: Sequence[str | Path]) -> tuple[tuple[str, ...], list[Mista
     for name in map(str, names):
         try:
             found = _meant(name)
+            if isinstance(found, Mistake):
+                mistakes.append(found)
+                continue
+            mistakes += [problem for problem in map(unreadable, found) if problem is not None]
+            files += found
         except InputError as error:
             mistakes += error.mistakes
-            continue
-        if isinstance(found, Mistake):
-            mistakes.append(found)
-            continue
-        problems = [problem for problem in map(unreadable, found) if problem is not None]
-        mistakes += problems
-        files += found
     if not names:
         mistakes.append(Mistake(message=message("no_files", "name at least one data file")))
     return tuple(files), mistakes
@@ -147,11 +145,11 @@ def unreadable(path: str | Path) -> Mistake | None:
 
 def _other_format(path: str | Path) -> Mistake | None:
     name = base_name(path).lower()
-    packing = packing_of(name)
-    suffixes = Path(without_packing(name)).suffixes[-2:]
+    compression = compression_of(name)
+    suffixes = Path(without_compression(name)).suffixes[-2:]
     found = next((suffix for suffix in suffixes if suffix in _NOT_READ), None)
-    if packing is not None and _BY_NAME.get("".join(suffixes[-1:])) in _BINARY:
-        found = f"{suffixes[-1]}{packing.suffix}"
+    if compression is not None and _BY_NAME.get("".join(suffixes[-1:])) in _BINARY:
+        found = f"{suffixes[-1]}{compression.suffix}"
     if found is None:
         return None
     return Mistake(
@@ -191,7 +189,7 @@ def _folder(path: Path) -> Mistake:
     inside = sorted(
         str(entry)
         for entry in path.iterdir()
-        if without_packing(entry.name.lower()).endswith(_NAMES_OF_DATA)
+        if without_compression(entry.name.lower()).endswith(_NAMES_OF_DATA)
     )
     return Mistake(
         message=message("is_a_folder", "{path} is a folder; name the files", path=str(path)),

@@ -20,9 +20,9 @@ from typing import Any, Final, cast
 from tuneplan.frozen import dataclass
 from tuneplan.language import message
 from tuneplan.tokens import tables
+from tuneplan.tokens.compression import BrokenStream, compression_of, unpacked
 from tuneplan.tokens.files import file_format
 from tuneplan.tokens.json_files import MAX_JSON_BYTES, json_syntax, read_json, row_of
-from tuneplan.tokens.packed_streams import BrokenStream, packing_of, unpacked
 from tuneplan.tokens.rows import (
     UTF8_MARK,
     BadRow,
@@ -82,9 +82,9 @@ def read_rows(
     ``on_bytes`` is told now and then how many bytes of the file, as stored, are read.
     """
     name, line = str(path), 0
-    kind = file_format(path).split(".", 1)[0]
-    limit = max_json_bytes if kind == "json" else max_row_bytes
     try:
+        kind = file_format(path).split(".", 1)[0]
+        limit = max_json_bytes if kind == "json" else max_row_bytes
         with opened(path) as raw, unpacked(name, raw) as file:
             for number, item in enumerate(_READERS[kind](name, file, limit)):
                 line = item.line
@@ -98,11 +98,11 @@ def read_rows(
 
 
 def _broken_stream(name: str, line: int, reason: str) -> BadRow:
-    packing = packing_of(name)
+    compression = compression_of(name)
     text = message(
-        packing.code if packing else "broken_stream",
-        "the {packing} stream breaks here ({reason}): rows after this line are not read",
-        packing=packing.name if packing else "",
+        compression.code if compression else "broken_stream",
+        "the {compression} stream breaks here ({reason}): rows after this line are not read",
+        compression=compression.name if compression else "",
         reason=reason,
     )
     return bad_row(name, line, text)

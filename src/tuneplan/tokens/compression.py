@@ -23,7 +23,7 @@ class BrokenStream(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Packing:
+class Compression:
     """A way of compressing, by the end of the file's name."""
 
     suffix: str
@@ -31,17 +31,17 @@ class Packing:
     name: str
 
 
-GZIP: Final = Packing(suffix=".gz", code="broken_gzip", name="gzip")
-ZSTANDARD: Final = Packing(suffix=".zst", code="broken_zstd", name="Zstandard")
-_BY_SUFFIX: Final[Mapping[str, Packing]] = {".gz": GZIP, ".zst": ZSTANDARD, ".zstd": ZSTANDARD}
+GZIP: Final = Compression(suffix=".gz", code="broken_gzip", name="gzip")
+ZSTANDARD: Final = Compression(suffix=".zst", code="broken_zstd", name="Zstandard")
+_BY_SUFFIX: Final[Mapping[str, Compression]] = {".gz": GZIP, ".zst": ZSTANDARD, ".zstd": ZSTANDARD}
 
 
-def packing_of(name: str) -> Packing | None:
+def compression_of(name: str) -> Compression | None:
     """How a file is compressed, by its name; None where it is not."""
     return next((one for end, one in _BY_SUFFIX.items() if name.lower().endswith(end)), None)
 
 
-def without_packing(name: str) -> str:
+def without_compression(name: str) -> str:
     """A name without the ending that says how the file is compressed."""
     end = next((end for end in _BY_SUFFIX if name.lower().endswith(end)), "")
     return name[: len(name) - len(end)]
@@ -53,10 +53,10 @@ def unpacked(name: str, raw: BufferedIOBase) -> BufferedIOBase:
     Raises:
         MissingExtra: The library for Zstandard is not installed.
     """
-    packing = packing_of(name)
-    if packing is None:
+    compression = compression_of(name)
+    if compression is None:
         return raw
-    if packing is GZIP:
+    if compression is GZIP:
         return io.BufferedReader(_Checked(gzip.GzipFile(fileobj=raw, mode="rb")), _STEP_BYTES)
     try:
         library = import_module("zstandard")
