@@ -56,13 +56,14 @@ def test_other_models_keep_their_names_whatever_their_notes_say():
 
 
 @pytest.mark.parametrize(
-    ("gpu", "nodes", "cards", "per_node"), [("A100", "48", "384", 8), ("V100", "", "64", 4)]
+    ("gpu", "nodes", "cards", "per_node", "network"),
+    [("A100", "48", "384", 8, "50 GB/s"), ("V100", "", "64", 4, "6.2 GB/s")],
 )
-def test_the_machine_that_a_source_describes(gpu, nodes, cards, per_node):
+def test_the_machine_that_a_source_describes(gpu, nodes, cards, per_node, network):
     layout = "tp=4,pp=4"
     hardware = job_of(gpu=gpu, nodes=nodes, num_gpus=cards, parallelism=layout).hardware
     assert hardware.accelerators_per_node == (per_node,)
-    assert hardware.inter_node == "50 GB/s"
+    assert hardware.inter_node == network
 
 
 @pytest.mark.parametrize("dtype", ["fp8", "mxfp8", "nvfp4", "fp8 (blockwise)"])

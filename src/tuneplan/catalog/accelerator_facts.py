@@ -18,6 +18,7 @@ _DOUBT: Final = {
     "fp16_tflop_s": ("dense_flop_per_s.float16",),
     "bf16_tflop_s": ("dense_flop_per_s.bfloat16",),
     "bf16_measured_tflop_s": ("measured_flop_per_s.bfloat16",),
+    "fp16_measured_tflop_s": ("measured_flop_per_s.float16",),
     "link_gb_s": ("link_bytes_per_s",),
     "bridge_gb_s": ("bridge_bytes_per_s",),
     "pcie_lanes": ("pcie_bytes_per_s",),

@@ -28,7 +28,11 @@ _RATES: Final = {
     "bfloat16": "bf16_tflop_s",
     "float8": "fp8_tflop_s",
 }
-_MEASURED: Final = {"bfloat16": "bf16_measured_tflop_s", "float8": "fp8_measured_tflop_s"}
+_MEASURED: Final = {
+    "bfloat16": "bf16_measured_tflop_s",
+    "float16": "fp16_measured_tflop_s",
+    "float8": "fp8_measured_tflop_s",
+}
 BUNDLED: Final = "accelerators.csv"
 
 

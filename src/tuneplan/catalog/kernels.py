@@ -68,7 +68,8 @@ def load_curves(accelerator: Accelerator) -> ChipCurves:
 
     Args:
         accelerator: As the catalogue describes it; ``measured_flop_per_s["bfloat16"]`` (best
-            sustained product) corrects the datasheet peak where the table's chip has one too.
+            sustained product; ``float16`` where the chip has no bf16) corrects the datasheet peak
+            where the table's chip has one too.
     """
     return _curves(_Key(accelerator))
 
@@ -193,7 +194,8 @@ def _peaks(
     if measured:
         half = {"float16": facts["peak_flop_per_s"]["bfloat16"]} if "float16" in peaks else {}
         return {**peaks, **facts["peak_flop_per_s"], **half}
-    best_here = accelerator.measured_flop_per_s.get("bfloat16")
+    best = accelerator.measured_flop_per_s
+    best_here = best.get("bfloat16") or best.get("float16")
     best_there = facts["best_product_flop_per_s"]
     if best_here and best_there:
         corrected = facts["peak_flop_per_s"]["bfloat16"] * best_here / best_there

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Final
 
 from tuneplan.estimation.communication import HOP_S, Collective, collective_time_s
 from tuneplan.frozen import dataclass
@@ -48,10 +49,19 @@ def data_group(parallelism: Parallelism) -> Group:
     return Group(ranks=parallelism.data * parallelism.context, distance=parallelism.tensor)
 
 
+# Links that join more cards than any node holds leave the node: racks of GB200 and GB300 (72).
+_LARGEST_NODE: Final = 16
+
+
 def fast_domain(cluster: Cluster) -> int:
-    """Cards that the fast link joins; a rack of GB200 or GB300 is one domain of 72."""
+    """Cards that the fast link joins; a rack of GB200 or GB300 is one domain of 72.
+
+    Every other link ends at its node: two nodes of four V100 are two domains, although NVLink
+    joins eight of them in other machines.
+    """
     per_node = max(cluster.accelerators_per_node, 1)
-    if cluster.interconnect in ("pcie", "none"):
+    ends_at_node = cluster.accelerator.link_size <= _LARGEST_NODE
+    if cluster.interconnect in ("pcie", "none") or ends_at_node:
         return per_node
     return max(per_node, min(cluster.accelerator.link_size, cluster.num_accelerators))
 

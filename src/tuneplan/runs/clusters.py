@@ -23,13 +23,16 @@ class Machine:
     source: str
 
 
-# Jean Zay: four V100 a node, 400 Gbit/s; eight A100 a node, four Omni-Path links of 100 Gbit/s.
+# Jean Zay: four V100 a node; eight A100 a node; four Omni-Path links of 100 Gbit/s each. What NCCL
+# made of them in 2021 was measured by the source itself: its all-reduce over 16 nodes of V100, all
+# four links in use, runs at 44 to 57 Gbit/s ("an issue with nccl that doesn't fully utilize Intel
+# OPA"), 50 on average, of which 63/64 are on the bus.
 _MACHINES: Final = MappingProxyType(
     {
         ("bigscience-workshop/bigscience", "V100"): Machine(
             accelerators_per_node=4,
-            inter_node="50 GB/s",
-            source="experiments/gpt2.md, jz/frameworks/megatron-lm.md",
+            inter_node="6.2 GB/s",
+            source="experiments/bandwidth/README.md, 16 nodes V100 32GB; experiments/gpt2.md",
         ),
         ("bigscience-workshop/bigscience", "A100"): Machine(
             accelerators_per_node=8,
