@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from chips import A100, FULL, H100, RTX_3090, cluster, llama
 from tuneplan.catalog.kernels import load_curves
 from tuneplan.estimation.operations import AttentionShape, Operation, OperationKind, Stage
-from tuneplan.estimation.step_time import HOST_LAUNCH_S, compute_time, prior_width, step_time
+from tuneplan.estimation.step_time import compute_time, prior_width, step_time
 from tuneplan.spec.parallelism import Parallelism, Strategy
 from tuneplan.spec.recipe import AttentionKernel, DType, Kernels
 
@@ -165,7 +165,8 @@ def test_a_step_that_waits_for_the_host_takes_launches_times_host_time():
             bytes_moved=1e3,
         )
     ]
-    assert compute_time(tiny, [], FULL, CURVES).total_s == pytest.approx(3200 * HOST_LAUNCH_S)
+    found = compute_time(tiny, [], FULL, CURVES)
+    assert found.total_s == pytest.approx(3200 * FULL.kernels.host_launch_s)
 
 
 def test_long_kernels_hide_their_launches():

@@ -23,7 +23,7 @@ from tuneplan.estimation.kernel_time import (
     slowdown,
 )
 from tuneplan.estimation.operations import Number, Operation, OperationKind, Stage
-from tuneplan.estimation.step_time import COMPILED_LAUNCH_S, HOST_LAUNCH_S, stretch_of
+from tuneplan.estimation.step_time import stretch_of
 from tuneplan.frozen import dataclass
 from tuneplan.spec.kernels import ChipCurves
 from tuneplan.spec.recipe import DType
@@ -212,7 +212,7 @@ def _stack(dtype: DType, found: list[tuple[Operation, dict[Stretch, float]]]) ->
     return _Products(dtype, m, n, k, tuple(grouped), weights)
 
 
-def bundle_time(prepared: Bundle, curves: ChipCurves, *, compiled: bool) -> tuple[Number, Number]:
+def bundle_time(prepared: Bundle, curves: ChipCurves, *, launch_s: float) -> tuple[Number, Number]:
     """Seconds of one micro-batch on a chip, and of its forward pass; as ``compute_time`` counts.
 
     Raises:
@@ -234,7 +234,6 @@ def bundle_time(prepared: Bundle, curves: ChipCurves, *, compiled: bool) -> tupl
         one = operation_time_s(operation, curves)
         for stretch, count in runs.items():
             busy[stretch] = busy[stretch] + one * count
-    launch_s = COMPILED_LAUNCH_S if compiled else HOST_LAUNCH_S
     total: Number = 0.0
     forward: Number = 0.0
     for stretch, spent in busy.items():

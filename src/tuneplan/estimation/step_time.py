@@ -25,14 +25,14 @@ from tuneplan.spec.architecture import ModelArchitecture
 from tuneplan.spec.hardware import Cluster
 from tuneplan.spec.kernels import ChipCurves
 from tuneplan.spec.parallelism import Parallelism, Strategy
-from tuneplan.spec.recipe import TrainingRecipe
+from tuneplan.spec.recipe import Kernels, TrainingRecipe
 
-# Host time of one eager PyTorch operation: Python call 1 us, binding 1, autograd record 1-3,
-# dispatcher 1-2, allocation and backend 1-5, cudaLaunchKernel 2-3: 7-15 us on server processors.
-# A Llama layer with LoRA under checkpointing takes 7.3 us an operation on one EPYC core, forward
-# and backward, on CPU tensors of two tokens (torch 2.13, transformers 5.24, PEFT 0.21); a card's
-# launch and caching allocator come on top.
-HOST_LAUNCH_S: Final = 12e-6
+# Host time of one eager PyTorch operation (``Kernels.host_launch_s``): Python call 1 us, binding 1,
+# autograd record 1-3, dispatcher 1-2, allocation and backend 1-5, cudaLaunchKernel 2-3: 7-15 us on
+# server processors, 12 taken. A Llama layer with LoRA under checkpointing takes 7.3 us an operation
+# on one EPYC core, forward and backward, on CPU tensors of two tokens (Python 3.11, torch 2.13,
+# transformers 5.24, PEFT 0.21); a card's launch and caching allocator come on top. Python up to
+# 3.10, which PyTorch's own images held until torch 2.4, took 20 us (``frameworks/data``).
 # A compiled graph launches its kernels from generated code: no dispatcher and no autograd.
 COMPILED_LAUNCH_S: Final = 4e-6
 # Around each micro-batch the host collates and copies the batch, and transformers' Trainer reads
@@ -50,8 +50,8 @@ _BORROWED_CHIP: Final = (0.75, 1.35)
 _ONE_NODE_NVLINK: Final = (0.96, 1.08)
 _ONE_NODE_PCIE: Final = (0.85, 1.30)
 _SEVERAL_NODES: Final = (0.90, 1.25)
-# Host time of an operation at P10 and P90, around HOST_LAUNCH_S: 7.3 us without a card on a fast
-# core, 19 to 26 us in the published runs that wait for the host (Qwen 1 at 256 tokens).
+# Host time of an operation at P10 and P90, around the likely one: 7.3 us without a card on a fast
+# core where 12 are taken; processors differ by as much upwards.
 _LAUNCH_FACTORS: Final = (0.65, 2.0)
 _OFFLOADED: Final = (0.75, 1.40)
 # Several ranks that share a layer or a stack: which collectives overlap, how even the stages are
@@ -157,7 +157,7 @@ def compute_time(
     activations to the host run beside the kernels of their stretch and cost what exceeds them
     (torchtune ``training/_activation_offloading.py`` with streams, unsloth's checkpointing).
     """
-    launch_s = COMPILED_LAUNCH_S if recipe.kernels.compiled else HOST_LAUNCH_S
+    launch_s = launch_time_s(recipe.kernels)
     times_of = recipe.gradient_accumulation_steps
     by_kind: dict[str, Number] = {}
     gaps: Number = 0.0
@@ -200,6 +200,11 @@ class _Stretch:
     copies_s: Number = 0.0
     launches: float = 0.0
     by_kind: dict[str, Number] = field(default_factory=dict)
+
+
+def launch_time_s(kernels: Kernels) -> float:
+    """Host time of one operation: eager, or from the generated code of a compiled graph."""
+    return COMPILED_LAUNCH_S if kernels.compiled else kernels.host_launch_s
 
 
 def _stretches(
@@ -342,14 +347,13 @@ def compute_terms(
         )
         for kind, value in compute.by_kind.items()
     )
-    compiled = recipe.kernels.compiled
     launch = Term(
         kind="launch",
         value=float(np.asarray(compute.launch_s)),
         formula="sum over stretches(max(0, launches x host time - kernel time))",
         inputs={
             "launches": compute.launches,
-            "host_launch_s": COMPILED_LAUNCH_S if compiled else HOST_LAUNCH_S,
+            "host_launch_s": launch_time_s(recipe.kernels),
         },
         source="PyTorch's dispatch path, layer by layer",
         basis=Basis.ASSUMED,

@@ -82,7 +82,7 @@ def build_recipe(
         use_reentrant=settings.use_reentrant,
         attention=kernel,
         loss=_loss(settings, stack, ledger),
-        kernels=_kernels(settings, stack, ledger),
+        kernels=_kernels(context, settings, stack, ledger),
         per_device_train_batch_size=settings.per_device_train_batch_size,
         gradient_accumulation_steps=settings.gradient_accumulation_steps,
         max_length=settings.max_length,
@@ -247,8 +247,12 @@ def _loss(settings: Settings, stack: Stack, ledger: Ledger) -> Loss:
     return loss
 
 
-def _kernels(settings: Settings, stack: Stack, ledger: Ledger) -> Kernels:
-    kernels = replace(stack.kernels, compiled=settings.torch_compile)
+def _kernels(context: Context, settings: Settings, stack: Stack, ledger: Ledger) -> Kernels:
+    kernels = replace(
+        stack.kernels,
+        compiled=settings.torch_compile,
+        host_launch_s=float(context.software.fact("torch", "host_launch_us").value) * 1e-6,
+    )
     if settings.use_liger_kernel:
         kernels = replace(kernels, fused_norm=True, fused_rope=True, fused_mlp=True)
     elif stack.kernels_source:

@@ -15,7 +15,7 @@ from tuneplan.estimation.offload import offload_term
 from tuneplan.estimation.optimizer_step import step_operations
 from tuneplan.estimation.run_time import likely_run
 from tuneplan.estimation.sharded_units import Unit, communication_units
-from tuneplan.estimation.step_time import MICRO_BATCH_HOST_S, compute_time
+from tuneplan.estimation.step_time import MICRO_BATCH_HOST_S, compute_time, launch_time_s
 from tuneplan.estimation.walking import Walked
 from tuneplan.planner.grids import Grid, Grids
 from tuneplan.planner.resolving import schedule_of
@@ -85,7 +85,7 @@ class GridTimes:
         key = (id(walked), id(curves))
         if key not in self._computed:
             total, forward = bundle_time(
-                self._bundle(walked), curves, compiled=grid.found.recipe.kernels.compiled
+                self._bundle(walked), curves, launch_s=launch_time_s(grid.found.recipe.kernels)
             )
             self._computed[key] = (np.asarray(total), np.asarray(forward))
         return self._computed[key]

@@ -278,13 +278,18 @@ class Loss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernels:
-    """Which parts run as fused kernels instead of eager PyTorch."""
+    """Which parts run as fused kernels instead of eager PyTorch, and how fast kernels launch.
+
+    Attributes:
+        host_launch_s: Host time of one operation, from Python to the card's queue.
+    """
 
     fused_norm: bool = False
     fused_rope: bool = False
     fused_mlp: bool = False
     fused_adapter: bool = False
     compiled: bool = False
+    host_launch_s: float = 12e-6
     model_code: str = "transformers"  # transformers | litgpt | torchtune | llm-foundry | megatron
 
 
