@@ -76,8 +76,10 @@ def test_deepspeed_tells_samples_a_second_and_gib_that_it_calls_gb(where: str) -
     [
         "{'loss': 1.25, 'grad_norm': 0.5, 'learning_rate': 2e-05, 'epoch': 0.1}",
         "{'loss': '1.25', 'grad_norm': '0.5', 'learning_rate': '2e-05', 'epoch': '0.1'}",
-        "  5%|#    | 5/100 [00:10<03:10,  2.00s/it] {'loss': 1.25, 'grad_norm': 0.5, "
-        "'learning_rate': 2e-05, 'epoch': 0.1}",
+        (
+            "  5%|#    | 5/100 [00:10<03:10,  2.00s/it] {'loss': 1.25, 'grad_norm': 0.5, "
+            "'learning_rate': 2e-05, 'epoch': 0.1}"
+        ),
     ],
 )
 def test_the_trainer_prints_a_dictionary_with_numbers_or_their_text(line: str) -> None:

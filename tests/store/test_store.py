@@ -138,7 +138,7 @@ def test_a_broken_import_keeps_nothing_and_names_every_line(tmp_path: Path) -> N
 
 
 def test_two_processes_append_at_once_and_one_is_killed(tmp_path: Path) -> None:
-    """What a process has been told is kept, is kept; the other loses nothing; all rows are whole."""
+    """What a process was told is kept, is kept; the other loses nothing; every row is whole."""
     path = tmp_path / "store.sqlite3"
     steady, killed = writer(path, "steady", 150), writer(path, "killed", 100_000)
     assert killed.stdout is not None

@@ -43,6 +43,8 @@ COMMANDS: Final[dict[str, Entry]] = {
     "export": Entry("tuneplan.cli.export", "A job as ready-to-run configuration and launch files."),
     "explain": Entry("tuneplan.cli.explain", "Where one figure of the estimate comes from."),
     "data": Entry("tuneplan.cli.data", "What a data set holds, in tokens."),
+    "learn": Entry("tuneplan.cli.learn", "What the logs of a run measured, beside the prediction."),
+    "store": Entry("tuneplan.cli.store", "The measurements that are kept: list, export, import."),
     "validate": Entry("tuneplan.cli.validate", "Predictions against measured runs."),
     "catalog": Entry(
         "tuneplan.cli.catalog", "Facts on models, accelerators and prices, with their sources."

@@ -18,6 +18,7 @@ from tuneplan.contract.checked import CheckAnswer, ImportAnswer
 from tuneplan.contract.diagnosed import OomAnswer
 from tuneplan.contract.exported import ExportAnswer
 from tuneplan.contract.job import JobFile, keys, sections
+from tuneplan.contract.learned import LearnAnswer
 from tuneplan.contract.measured import DataProfileAnswer, ValidateAnswer
 from tuneplan.contract.spellings import IRRELEVANT, SPELLINGS
 from tuneplan.contract.traced import TraceAnswer
@@ -38,6 +39,7 @@ _ANSWERS: Final[dict[str, type[BaseModel]]] = {
     "data-profile": DataProfileAnswer,
     "validate": ValidateAnswer,
     "export": ExportAnswer,
+    "learn": LearnAnswer,
     "errors": Errors,
 }
 NAMES: Final = ("job", *_ANSWERS)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from tuneplan.logs.metrics import metrics_of, number_of, whole_number
+from tuneplan.logs.metrics import metrics_of, number_of, trainer_metrics, whole_number
 from tuneplan.spec.run_log import LogPoint, Metric
 
 LONGEST_LINE: Final = 65_536  # characters; a longer line is no record of a trainer
@@ -98,7 +98,10 @@ def trainer_point(line: str) -> LogPoint | None:
     if figures is None or not _TRAINER_KEYS & figures.keys():
         return None
     step = whole_number(str(figures.get("global_step/max_steps", "")).partition("/")[0] or None)
-    return LogPoint(step=step, values=metrics_of(figures))
+    values = trainer_metrics(figures)
+    # Where tokens are counted, each entry tells the seconds since the start, else the last one.
+    at_s = values.pop(Metric.TRAIN_S, None) if Metric.LOSS in values else None
+    return LogPoint(step=step, at_s=at_s, values=values)
 
 
 def llamafactory_point(line: str) -> LogPoint | None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from statistics import fmean, median
-from typing import Final
+from typing import Any, Final
 
 from tuneplan.frozen import dataclass
 from tuneplan.language import message
@@ -19,14 +20,20 @@ _FEWEST: Final = 3  # steady samples without which a median says little
 _WARM_UP_FRACTION: Final = 0.1
 _Z80: Final = 1.2816  # of the normal distribution's 90th percentile
 _MAD_TO_DEVIATION: Final = 1.4826  # of normally distributed samples
+_ROUNDING: Final = 6**-0.5  # deviation of the difference of two times rounded to 1
 _MEDIAN_TO_MEAN_ERROR: Final = 1.2533  # sqrt(pi / 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Steady:
-    """Samples of one figure after the warm-up."""
+    """Samples of one figure after the warm-up.
+
+    Attributes:
+        rounding: Deviation of one sample that comes from a coarse clock alone.
+    """
 
     samples: tuple[float, ...]
+    rounding: float = 0.0
 
     @property
     def middle(self) -> float:
@@ -38,7 +45,8 @@ class _Steady:
         if len(self.samples) < _FEWEST:
             return None
         middle = self.middle
-        deviation = _MAD_TO_DEVIATION * median(abs(one - middle) for one in self.samples)
+        spread = _MAD_TO_DEVIATION * median(abs(one - middle) for one in self.samples)
+        deviation = math.hypot(spread, self.rounding)
         return _Z80 * _MEDIAN_TO_MEAN_ERROR * deviation / math.sqrt(len(self.samples)) / middle
 
 
@@ -78,7 +86,7 @@ def measure(
     batch = _last(logs, Metric.GLOBAL_BATCH_SIZE)
     measurement = Measurement(
         origin=Origin.LOG,
-        job={key: value for log in logs for key, value in log.job.items()},
+        job=_nested({key: value for log in logs for key, value in log.job.items()}),
         environment=Environment(
             accelerator=cards.pop() if len(cards) == 1 else None,
             num_accelerators=num_accelerators,
@@ -99,30 +107,46 @@ def measure(
     return measurement, tuple(notices)
 
 
+def _nested(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """``training.save_steps`` as a key of a section, as in a job file."""
+    job: dict[str, Any] = {}
+    for path, value in keys.items():
+        section, _, name = path.rpartition(".")
+        (job.setdefault(section, {}) if section else job)[name] = value
+    return job
+
+
 def _step_time(logs: Sequence[RunLog]) -> _Steady | None:
-    own = [list(_finite(log, Metric.STEP_S)) for log in logs]
+    own = [_Steady(samples=tuple(_finite(log, Metric.STEP_S))) for log in logs]
     between = [_between(log) for log in logs]
-    by_samples = [_of_samples(log) for log in logs]
+    by_samples = [_Steady(samples=tuple(_of_samples(log))) for log in logs]
     for tried in (own, between, by_samples):
-        best = max(tried, key=len, default=[])
-        samples = _without_warm_up(best)
-        if len(samples) >= _FEWEST:
-            return _Steady(samples=samples)
+        best = max(tried, key=lambda one: len(one.samples), default=None)
+        samples = _without_warm_up(best.samples) if best else ()
+        if best and len(samples) >= _FEWEST:
+            return replace(best, samples=samples)
     return None
 
 
-def _between(log: RunLog) -> list[float]:
+def _between(log: RunLog) -> _Steady:
     """Seconds a step between logged moments; one a pair, whatever lies between them."""
     timed = [
         (point.step, point.at_s)
         for point in log.points
         if point.step is not None and point.at_s is not None and Metric.LOSS in point.values
     ]
-    return [
-        (ended_s - began_s) / (last - first)
+    pairs = [
+        (last - first, ended_s - began_s)
         for (first, began_s), (last, ended_s) in pairwise(timed)
         if last > first and ended_s > began_s
     ]
+    if not pairs:
+        return _Steady(samples=())
+    steps = median(steps for steps, _ in pairs)
+    return _Steady(
+        samples=tuple(seconds / steps for steps, seconds in pairs),
+        rounding=log.clock_step_s * _ROUNDING / steps,
+    )
 
 
 def _of_samples(log: RunLog) -> list[float]:

@@ -114,6 +114,11 @@ def metrics_of(figures: Mapping[str, Any]) -> dict[Metric, float]:
     return dict(_known(figures))
 
 
+def trainer_metrics(figures: Mapping[str, Any]) -> dict[Metric, float]:
+    """The same of an entry of transformers' Trainer, whose ``train_loss`` is a mean of the run."""
+    return metrics_of({name: value for name, value in figures.items() if name != "train_loss"})
+
+
 def _known(figures: Mapping[str, Any]) -> Iterator[tuple[Metric, float]]:
     for name, written in figures.items():
         known = metric_of(str(name))

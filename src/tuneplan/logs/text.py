@@ -50,6 +50,7 @@ def _read(file: IO[str], path: Path) -> RunLog | None:
         path=str(path),
         points=_counted(points[best]),
         absolute_time=best in {"megatron", "deepspeed"},
+        clock_step_s=1.0,
         notices=tuple(_beside(others, path)),
     )
 

@@ -1,8 +1,9 @@
 """``trainer_state.json``: what transformers' Trainer keeps of a run beside each checkpoint.
 
-Holds no clock: steps, losses and, at the end of the run, its length in seconds. Source:
-transformers ``trainer_callback.py`` (``TrainerState``), ``trainer.py`` (``speed_metrics`` at the
-end of training, ``num_input_tokens_seen`` where it is asked for).
+Holds steps, losses and, at the end of the run, its length in seconds. A clock it holds only where
+tokens are counted (``include_num_input_tokens_seen``): then each entry has the seconds since the
+start as ``train_runtime``. Source: transformers ``trainer_callback.py`` (``TrainerState``),
+``trainer.py`` (``speed_metrics`` in ``log`` and at the end of training).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tuneplan.language import message
-from tuneplan.logs.metrics import metrics_of, number_of, whole_number
+from tuneplan.logs.metrics import number_of, trainer_metrics, whole_number
 from tuneplan.logs.refusing import io_reason, unreadable
 from tuneplan.spec.answer import Notice
 from tuneplan.spec.run_log import LogPoint, Metric, RunLog
@@ -66,14 +67,15 @@ def _log(path: Path, state: Mapping[str, Any]) -> RunLog:
         if not isinstance(entry, Mapping):
             broken += 1
             continue
-        values = metrics_of(entry)
+        values = trainer_metrics(entry)
         step = whole_number(entry.get("step"))
-        if "train_runtime" in entry:
-            totals.update(values)
+        runtime_s = values.pop(Metric.TRAIN_S, None)
+        if runtime_s is not None and Metric.LOSS not in values:  # the end of training
+            totals.update(values | {Metric.TRAIN_S: runtime_s})
         elif step is None or not values:
             broken += 1
         else:
-            points.append(LogPoint(step=step, values=values))
+            points.append(LogPoint(step=step, at_s=runtime_s, values=values))
     notices = [_broken(path, broken)] if broken else []
     return RunLog(
         format=NAME,

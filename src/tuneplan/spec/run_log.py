@@ -75,6 +75,7 @@ class RunLog:
         job: Keys of the job file that the log states, such as ``training.save_steps``.
         accelerator: The card as the log names it.
         absolute_time: Whether ``at_s`` of the points counts from 1970.
+        clock_step_s: What ``at_s`` is rounded to; 0 where the clock is fine.
         notices: What could not be read, and where.
     """
 
@@ -85,6 +86,7 @@ class RunLog:
     job: Mapping[str, Any] = field(default_factory=dict)
     accelerator: str | None = None
     absolute_time: bool = False
+    clock_step_s: float = 0.0
     notices: tuple[Notice, ...] = ()
 
     def __post_init__(self) -> None:
