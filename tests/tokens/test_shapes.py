@@ -2,6 +2,7 @@
 
 import pytest
 
+from tuneplan.tokens.multimodal import PICTURE
 from tuneplan.tokens.shapes import (
     Chat,
     Plain,
@@ -72,11 +73,63 @@ def test_the_roles_of_sharegpt_become_the_roles_of_templates():
     assert said(sample) == [("user", "q"), ("assistant", "{}"), ("tool", "42"), ("assistant", "a")]
 
 
-def test_parts_of_a_message_are_joined_and_pictures_counted():
+def test_parts_of_a_message_are_joined_and_pictures_have_their_place():
     parts = [{"type": "image"}, {"type": "text", "text": "what "}, {"type": "text", "text": "now"}]
     (sample,) = samples_of({"messages": [{"role": "user", "content": parts}, SAY]}, Shape.MESSAGES)
-    assert said(sample)[0] == ("user", "what now")
-    assert sample.num_images == 1
+    assert said(sample)[0] == ("user", f"{PICTURE}what now")
+    assert sample.pictures == (None,)
+
+
+def test_a_picture_stands_where_the_text_says_or_before_the_first_question():
+    row = {"messages": [{"role": "user", "content": "who <image>?"}, SAY], "images": ["1.jpg"]}
+    (sample,) = samples_of(row, Shape.MESSAGES)
+    assert said(sample)[0] == ("user", f"who {PICTURE}?")
+    row = {"messages": [ASK, SAY], "images": ["1.jpg", "2.jpg"]}
+    (sample,) = samples_of(row, Shape.MESSAGES)
+    assert said(sample)[0][1].startswith(2 * PICTURE)
+    assert sample.pictures == ("1.jpg", "2.jpg")
+
+
+def test_the_placeholder_is_plain_text_where_a_row_has_no_picture():
+    (sample,) = samples_of(
+        {"messages": [{"role": "user", "content": "write <image>"}, SAY]}, Shape.MESSAGES
+    )
+    assert said(sample)[0] == ("user", "write <image>")
+
+
+def test_more_places_than_pictures_are_a_problem():
+    row = {"messages": [{"role": "user", "content": "<image><image>"}, SAY], "images": ["1.jpg"]}
+    with pytest.raises(RowProblem, match="2 places"):
+        samples_of(row, Shape.MESSAGES)
+
+
+def test_both_sequences_of_a_pair_have_the_pictures_of_the_prompt():
+    row = {"prompt": [ASK], "chosen": [SAY], "rejected": [SAY_OTHER], "images": ["1.jpg"]}
+    for sample in samples_of(row, Shape.PREFERENCE):
+        assert said(sample)[0][1].startswith(PICTURE)
+        assert sample.pictures == ("1.jpg",)
+
+
+def node(role, text, *replies, **more):
+    return {"role": role, "text": text, "replies": list(replies), **more}
+
+
+def test_every_thread_of_a_tree_is_a_conversation():
+    tree = node(
+        "prompter",
+        "q",
+        node("assistant", "a", node("prompter", "q2", node("assistant", "a2"))),
+        node("assistant", "b", node("prompter", "left"), node("prompter", "also left")),
+        node("assistant", "c", synthetic=True),
+        node("assistant", "d", deleted=True),
+    )
+    row = {"tree_state": "ready_for_export", "prompt": tree}
+    assert shape_of(row) is Shape.TREE
+    assert [said(sample) for sample in samples_of(row, Shape.TREE)] == [
+        [("user", "q"), ("assistant", "a"), ("user", "q2"), ("assistant", "a2")],
+        [("user", "q"), ("assistant", "b")],
+    ]
+    assert samples_of({**row, "tree_state": "growing"}, Shape.TREE) == ()
 
 
 def test_tool_descriptions_kept_as_json_text_are_read():

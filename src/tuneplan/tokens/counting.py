@@ -11,12 +11,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from itertools import chain
+from pathlib import Path
 from time import perf_counter
 from types import MappingProxyType
 from typing import Any, Final
 
 from tuneplan.language import message
-from tuneplan.tokens.encoders import Rendered
+from tuneplan.tokens.encoders import Rendered, TokenCount
+from tuneplan.tokens.multimodal import num_other_media
+from tuneplan.tokens.pictures import Pictures
 from tuneplan.tokens.rendering import Renderer, renderer_for
 from tuneplan.tokens.rows import BadRow, BlankLine, Item, Row
 from tuneplan.tokens.shapes import (
@@ -38,6 +41,7 @@ _ROWS_TO_SETTLE: Final = 200
 _ITEMS_TO_SETTLE: Final = 4000
 _BATCH_SEQUENCES: Final = 1024
 _BATCH_CHARACTERS: Final = 4_000_000
+_HERE: Final = Path()
 
 
 def _read_only(table: dict[Any, Any]) -> MappingProxyType[Any, Any]:
@@ -64,19 +68,29 @@ def settled(items: Iterator[Item]) -> tuple[Shape | None, Iterable[Item]]:
 
 
 class RowCounter:
-    """Counts rows with one tokenizer."""
+    """Counts rows with one tokenizer.
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    Args:
+        tokenizer: From ``find_tokenizer``.
+        pictures: What the model makes of pictures; None leaves them uncounted.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, pictures: Pictures | None = None) -> None:
         self.tokenizer = tokenizer
-        self.renderer: Renderer = renderer_for(tokenizer)
+        self.renderer: Renderer = renderer_for(tokenizer, pictures)
 
-    def sequences(self, row: Row, shape: Shape | None) -> list[Rendered]:
+    def sequences(self, row: Row, shape: Shape | None, folder: Path = _HERE) -> list[Rendered]:
         """The sequences of one row as the model sees them: one, or two of a preference pair.
+
+        Args:
+            row: As it was read.
+            shape: The layout of its file.
+            folder: Where the paths of its pictures start.
 
         Raises:
             RowProblem: The row is of another layout, or does not hold what its layout needs.
         """
-        return [self.renderer.render(sample) for sample in _samples(row, shape)]
+        return [self.renderer.render(sample, folder) for sample in _samples(row, shape)]
 
     def count(self, items: Iterable[Item], path: str, shape: Shape | None, totals: Totals) -> None:
         """Count rows of one file and enter them, bad rows and blank lines too, in ``totals``."""
@@ -99,8 +113,8 @@ class RowCounter:
 
     def _count(self, sequences: Sequence[Rendered], totals: Totals) -> None:
         started = perf_counter()
-        for counted in self.tokenizer.encoder.count(sequences):
-            totals.add(counted)
+        for counted, one in zip(self.tokenizer.encoder.count(sequences), sequences, strict=True):
+            totals.add(TokenCount(counted.total + one.more_tokens, counted.trained))
         totals.encoding_s += perf_counter() - started
 
     def _entered(
@@ -109,7 +123,8 @@ class RowCounter:
         """The rendered sequences of a good row; a bad one is entered and gives none."""
         try:
             samples = _samples(row, shape)
-            rendered = [self.renderer.render(sample) for sample in samples]
+            folder = Path(path).parent
+            rendered = [self.renderer.render(sample, folder) for sample in samples]
             digest = _digest(rendered)
         except RowProblem as problem:
             text = problem.message
@@ -122,10 +137,11 @@ class RowCounter:
             )
             totals.add_bad(BadRow(path=path, line=row.line, code=text.code, message=text))
             return ()
-        if not totals.num_samples and shape is Shape.PROMPT_COMPLETION:
+        if not totals.rows_ok and shape is Shape.PROMPT_COMPLETION:
             totals.columns = columns_of(row.value) or ()
         totals.repeats.add(digest)
-        _enter(samples, totals)
+        _enter(samples, rendered, shape, totals)
+        totals.other_media += num_other_media(row.value)
         return rendered
 
 
@@ -160,10 +176,18 @@ def _samples(row: Row, shape: Shape | None) -> tuple[Sample, ...]:
     return samples_of(row.value, found)
 
 
-def _enter(samples: Sequence[Sample], totals: Totals) -> None:
-    totals.num_samples += 1
+def _enter(
+    samples: Sequence[Sample],
+    rendered: Sequence[Rendered],
+    shape: Shape | None,
+    totals: Totals,
+) -> None:
+    totals.rows_ok += 1
+    totals.num_samples += len(samples) // (shape.sequences_per_sample if shape else 1)
     totals.empty += all(is_empty(sample) for sample in samples)
-    first = samples[0]
-    totals.has_chat |= isinstance(first, Chat)
-    totals.has_plain |= not isinstance(first, Chat)
-    totals.num_images += first.num_images if isinstance(first, Chat) else 0
+    for sample in samples[:1]:
+        totals.has_chat |= isinstance(sample, Chat)
+        totals.has_plain |= not isinstance(sample, Chat)
+        totals.num_images += len(sample.pictures) if isinstance(sample, Chat) else 0
+        totals.unsized_images += rendered[0].unsized_pictures
+    totals.image_tokens += sum(one.image_tokens for one in rendered)

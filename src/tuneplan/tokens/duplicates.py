@@ -42,6 +42,11 @@ class Repeats:
 
     def merge(self, other: Repeats) -> None:
         """Enter all that ``other`` has seen."""
+        if other._hashes is None and not self.thinned and not other.thinned:
+            self._new.extend(other._new)
+            if len(self._new) >= self.limit:
+                self._gather()
+            return
         hashes, counts = other.gathered()
         self._gather(hashes, counts, other.thinned)
 

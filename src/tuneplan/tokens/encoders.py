@@ -32,10 +32,16 @@ class Rendered:
 
     Attributes:
         spans: ``(start, end)`` in characters, ascending, not overlapping.
+        image_tokens: Tokens of the pictures with their marks, as far as their sizes are known.
+        more_tokens: Those among them that are not in the text: a placeholder stands there.
+        unsized_pictures: Pictures whose size is not known.
     """
 
     text: str
     spans: tuple[tuple[int, int], ...] = ()
+    image_tokens: int = 0
+    more_tokens: int = 0
+    unsized_pictures: int = 0
 
     @property
     def is_uniform(self) -> bool:

@@ -14,6 +14,7 @@ from tuneplan.errors import InvalidRequest, Mistake
 from tuneplan.language import message
 from tuneplan.tokens.counting import RowCounter
 from tuneplan.tokens.files import data_files
+from tuneplan.tokens.pictures import Pictures
 from tuneplan.tokens.profile import DataProfile, FileFacts
 from tuneplan.tokens.shapes import Shape
 from tuneplan.tokens.summary import summarise
@@ -37,6 +38,7 @@ def profile_files(
     paths: Sequence[str | Path],
     *,
     tokenizer: Tokenizer,
+    pictures: Pictures | None = None,
     max_lengths: Sequence[int] = (),
     per_device_train_batch_size: int = BATCH_SIZE,
     skip_bad_rows: bool = False,
@@ -48,6 +50,7 @@ def profile_files(
     Args:
         paths: Data files (paths, URLs, folders of ``datasets``), in order; together one data set.
         tokenizer: From ``find_tokenizer``.
+        pictures: What the model makes of pictures; None leaves them uncounted.
         max_lengths: Lengths to look at; empty for powers of two around what the rows need.
         per_device_train_batch_size: Samples of a batch, for the padding figures.
         skip_bad_rows: Leave bad rows out, counted and located, in place of refusing the set.
@@ -64,7 +67,7 @@ def profile_files(
     if problems:
         raise InvalidRequest(problems)
     data = DataSet(paths=files)
-    counter = RowCounter(tokenizer)
+    counter = RowCounter(tokenizer, pictures)
     totals = count_units(data, counter, engine or engine_for(data.size_bytes), progress)
     facts = [tally.facts() for tally in data.tallies]
     _refuse_unusable(facts, totals, skip_bad_rows=skip_bad_rows)

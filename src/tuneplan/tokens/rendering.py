@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 from tuneplan.frozen import dataclass
@@ -16,15 +18,22 @@ from tuneplan.language import message
 from tuneplan.spec.answer import Assumption
 from tuneplan.tokens.encoders import Rendered
 from tuneplan.tokens.families import ChatFormat, load_families
-from tuneplan.tokens.shapes import Chat, Plain, Sample
+from tuneplan.tokens.multimodal import PICTURE
+from tuneplan.tokens.pictures import Pictures
+from tuneplan.tokens.shapes import Chat, Plain, RowProblem, Sample
 from tuneplan.tokens.templates import TemplateRenderer
 from tuneplan.tokens.tokenizers import Tokenizer
 
 FALLBACK: Final = "chatml"
+_HERE: Final = Path()
 
 
 class ChatRenderer(Protocol):
     """What turns a conversation into text."""
+
+    @property
+    def takes_parts(self) -> bool:
+        """Whether it walks the parts of a message, pictures among them."""
 
     def render(self, chat: Chat) -> Rendered:
         """The text and the learned spans; raises RowProblem where the template refuses the row."""
@@ -36,18 +45,63 @@ class Renderer:
 
     Attributes:
         assumptions: What was assumed about conversations.
+        pictures: What the model makes of pictures; None leaves them out of the text.
+        placed: The tokenizer knows the model's placeholder, so pictures have their place.
     """
 
     chat: ChatRenderer
     bos: str
     eos: str
     assumptions: tuple[Assumption, ...]
+    pictures: Pictures | None = None
+    placed: bool = False
 
-    def render(self, sample: Sample) -> Rendered:
-        """The text and the learned spans of one sequence."""
+    def render(self, sample: Sample, folder: Path = _HERE) -> Rendered:
+        """The text and the learned spans of one sequence.
+
+        Raises:
+            RowProblem: The template refuses the row, or a picture of it is none.
+        """
         if isinstance(sample, Plain):
             return self._plain(sample)
-        return self.chat.render(sample)
+        if not sample.pictures:
+            return self.chat.render(sample)
+        return self._illustrated(sample, folder)
+
+    def _illustrated(self, chat: Chat, folder: Path) -> Rendered:
+        """A conversation with pictures: a placeholder in the text, its other tokens beside it."""
+        rule = self.pictures.rule if self.pictures else None
+        written = rule.written if rule and self.placed else ""
+        if not (written and self.chat.takes_parts):
+            # A template that walks parts writes the placeholder itself; elsewhere it is put there.
+            chat = replace(
+                chat,
+                messages=tuple(
+                    {**turn, "content": turn["content"].replace(PICTURE, written)}
+                    for turn in chat.messages
+                ),
+            )
+        rendered = self.chat.render(chat)
+        if self.pictures is None:
+            return replace(rendered, unsized_pictures=len(chat.pictures))
+        if written and rendered.text.count(self.pictures.rule.needs) != len(chat.pictures):
+            raise RowProblem(
+                message(
+                    "pictures_dropped",
+                    "the chat template leaves pictures out: {count} in the row, {kept} in its text",
+                    count=len(chat.pictures),
+                    kept=rendered.text.count(self.pictures.rule.needs),
+                )
+            )
+        sizes = [self.pictures.tokens(one, folder) for one in chat.pictures]
+        known = [size for size in sizes if size is not None]
+        in_text = self.pictures.rule.written_tokens if written else 0
+        return replace(
+            rendered,
+            image_tokens=sum(known),
+            more_tokens=sum(known) - in_text * len(known),
+            unsized_pictures=len(sizes) - len(known),
+        )
 
     def _plain(self, sample: Plain) -> Rendered:
         """Prompt and completion joined, one end token added (trl 1.10 ``sft_trainer.py``)."""
@@ -57,10 +111,17 @@ class Renderer:
         return Rendered(text, ((len(start) if sample.prompt else 0, len(text)),))
 
 
-def renderer_for(tokenizer: Tokenizer) -> Renderer:
+def renderer_for(tokenizer: Tokenizer, pictures: Pictures | None = None) -> Renderer:
     """The renderer of a tokenizer, with what had to be assumed."""
     chat, assumptions = _chat_renderer(tokenizer)
-    return Renderer(chat=chat, bos=tokenizer.bos, eos=tokenizer.eos, assumptions=assumptions)
+    return Renderer(
+        chat=chat,
+        bos=tokenizer.bos,
+        eos=tokenizer.eos,
+        assumptions=assumptions,
+        pictures=pictures,
+        placed=pictures is not None and tokenizer.encoder.has_token(pictures.rule.needs),
+    )
 
 
 def _chat_renderer(tokenizer: Tokenizer) -> tuple[ChatRenderer, tuple[Assumption, ...]]:
@@ -124,6 +185,11 @@ class FormatRenderer:
     chat: ChatFormat
     bos: str = ""
     default_system: str | None = None
+
+    @property
+    def takes_parts(self) -> bool:
+        """Messages are text."""
+        return False
 
     def render(self, chat: Chat) -> Rendered:
         """The text and the learned spans: each learned assistant message with its end token."""

@@ -4,7 +4,8 @@ A layout is recognised by its keys alone; what the keys hold is then checked, an
 not hold what its layout needs is a ``RowProblem``, located by the caller.
 
 Sources of the layouts: trl 1.10 ``docs/source/dataset_formats.md`` (text, prompt-completion,
-``messages``, preference), LLaMA-Factory 0.9.4 ``data/README.md`` (alpaca, ShareGPT, pairs).
+``messages``, preference), LLaMA-Factory 0.9.4 ``data/README.md`` (alpaca, ShareGPT, pairs);
+trees of messages in ``trees.py``.
 """
 
 from __future__ import annotations
@@ -16,7 +17,16 @@ from typing import Any, Final
 
 from tuneplan.frozen import dataclass
 from tuneplan.language import Message, message
+from tuneplan.tokens.multimodal import (
+    PLACEHOLDER,
+    inline_pictures,
+    listed_pictures,
+    marked,
+    num_marks,
+    text_of_part,
+)
 from tuneplan.tokens.rows import kind_of
+from tuneplan.tokens.trees import threads_of
 
 
 class Shape(StrEnum):
@@ -28,6 +38,7 @@ class Shape(StrEnum):
     PROMPT_COMPLETION = "prompt_completion"
     TEXT = "text"
     PREFERENCE = "preference"
+    TREE = "tree"
 
     @property
     def sequences_per_sample(self) -> int:
@@ -51,13 +62,13 @@ class Chat:
         messages: With ``role``, ``content`` (text) and perhaps ``tool_calls``, as templates want.
         first_trained: Assistant messages before this index are prompt and not learned from.
         tools: Tool descriptions, where the row has them.
-        num_images: Pictures that the row refers to; their tokens are not in the text.
+        pictures: The pictures of the row; each has its mark (``multimodal.PICTURE``) in a message.
     """
 
     messages: tuple[Mapping[str, Any], ...]
     first_trained: int = 0
     tools: tuple[Any, ...] = ()
-    num_images: int = 0
+    pictures: tuple[object, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +110,6 @@ _ROLES: Final = {
     "observation": "tool",
     "ipython": "tool",
 }
-_PICTURES: Final = ("image", "image_url", "input_image")
 
 
 def shape_of(row: Mapping[str, Any]) -> Shape | None:
@@ -108,6 +118,8 @@ def shape_of(row: Mapping[str, Any]) -> Shape | None:
         return Shape.PREFERENCE
     if "messages" in row:
         return Shape.MESSAGES
+    if isinstance(row.get("prompt"), dict) and "replies" in row["prompt"]:
+        return Shape.TREE
     turns = row.get("conversations", row.get("conversation"))
     if turns is not None:
         first = turns[0] if isinstance(turns, list) and turns else {}
@@ -125,13 +137,15 @@ def columns_of(row: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def samples_of(row: Mapping[str, Any], shape: Shape) -> tuple[Sample, ...]:
-    """The sequences of one row: one, or chosen and rejected of a pair.
+    """The sequences of one row: one, chosen and rejected of a pair, or every thread of a tree.
 
     Raises:
         RowProblem: The row does not hold what the layout needs.
     """
     if shape is Shape.PREFERENCE:
         return _pair(row)
+    if shape is Shape.TREE:
+        return tuple(Chat(messages=_turns(thread, "prompt")) for thread in threads_of(row))
     if shape in (Shape.MESSAGES, Shape.SHAREGPT):
         return (_conversation(row),)
     if shape is Shape.ALPACA:
@@ -162,7 +176,7 @@ def _conversation(row: Mapping[str, Any]) -> Chat:
     turns = _turns(row[key], key)
     if isinstance(row.get("system"), str) and row["system"] and turns[0]["role"] != "system":
         turns = ({"role": "system", "content": row["system"]}, *turns)
-    return Chat(messages=turns, tools=_tools(row), num_images=_num_images(row, row[key]))
+    return _with_pictures(Chat(messages=turns, tools=_tools(row)), row, row[key])
 
 
 def _instruction(row: Mapping[str, Any]) -> Chat:
@@ -170,12 +184,7 @@ def _instruction(row: Mapping[str, Any]) -> Chat:
     output = "output" if "output" in row else "response"
     messages = _instruction_prompt(row)
     messages.append({"role": "assistant", "content": _text(row[output], output)})
-    return Chat(
-        messages=tuple(messages),
-        first_trained=0,
-        tools=_tools(row),
-        num_images=_num_images(row, ()),
-    )
+    return _with_pictures(Chat(messages=tuple(messages), tools=_tools(row)), row)
 
 
 def _instruction_prompt(row: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -199,17 +208,16 @@ def _prompted(
 ) -> Sample:
     """Prompt and answer, each text or a list of messages (trl's two forms)."""
     if isinstance(prompt, str) and isinstance(answer, str):
-        if (prompt_key, answer_key) == ("prompt", "completion"):
+        if (prompt_key, answer_key) == ("prompt", "completion") and not listed_pictures(row):
             return Plain(prompt=prompt, completion=answer)
         turns = ({"role": "user", "content": prompt}, {"role": "assistant", "content": answer})
-        return Chat(messages=turns, first_trained=1, tools=_tools(row))
+        return _with_pictures(Chat(messages=turns, first_trained=1, tools=_tools(row)), row)
     asked = _as_turns(prompt, "user", prompt_key)
     answered = _as_turns(answer, "assistant", answer_key)
-    return Chat(
-        messages=(*asked, *answered),
-        first_trained=len(asked),
-        tools=_tools(row),
-        num_images=_num_images(row, (*_listed(prompt), *_listed(answer))),
+    return _with_pictures(
+        Chat(messages=(*asked, *answered), first_trained=len(asked), tools=_tools(row)),
+        row,
+        (*_listed(prompt), *_listed(answer)),
     )
 
 
@@ -236,17 +244,23 @@ def _pair(row: Mapping[str, Any]) -> tuple[Sample, Sample]:
         shared = min(_num_shared(first, second), len(first) - 1, len(second) - 1)
         asked, first, second = first[:shared], first[shared:], second[shared:]
     prompt_turns = tuple(asked)
-    tools, images = _tools(row), _num_images(row, ())
+    raw = tuple(turn for key in _OF_PROMPTS for turn in _listed(row.get(key)))
     a, b = (
-        Chat(
-            messages=(*prompt_turns, *answer),
-            first_trained=len(prompt_turns),
-            tools=tools,
-            num_images=images,
+        _with_pictures(
+            Chat(
+                messages=(*prompt_turns, *answer),
+                first_trained=len(prompt_turns),
+                tools=_tools(row),
+            ),
+            row,
+            (*raw, *_listed(row[key])),
         )
-        for answer in (first, second)
+        for key, answer in (("chosen", first), ("rejected", second))
     )
     return a, b
+
+
+_OF_PROMPTS: Final = ("prompt", "messages", "conversations", "conversation")
 
 
 def _pair_prompt(row: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...] | None:
@@ -325,8 +339,7 @@ def _content(content: object, where: str) -> str:
     if isinstance(content, str):
         return content
     if isinstance(content, list) and all(isinstance(part, dict) for part in content):
-        texts = [part.get("text", part.get("value", "")) for part in content]
-        return "".join(text for text in texts if isinstance(text, str))
+        return "".join(map(text_of_part, content))
     raise _wrong(where, content, "text")
 
 
@@ -363,14 +376,38 @@ def _listed(value: object) -> Sequence[Any]:
     return value if isinstance(value, list) else ()
 
 
-def _num_images(row: Mapping[str, Any], turns: object) -> int:
-    listed = row.get("images", row.get("image"))
-    if listed:
-        return len(listed) if isinstance(listed, list) else 1
-    return sum(
-        1
-        for turn in _listed(turns) or (turns if isinstance(turns, tuple) else ())
-        if isinstance(turn, dict)
-        for part in _listed(turn.get("content"))
-        if isinstance(part, dict) and part.get("type") in _PICTURES
+def _with_pictures(chat: Chat, row: Mapping[str, Any], turns: object = ()) -> Chat:
+    """The conversation with its pictures, each in its place.
+
+    Args:
+        chat: Its messages may have places for pictures.
+        row: Lists the pictures in ``images`` or ``image``.
+        turns: The messages as the row has them, which may name pictures themselves.
+
+    Raises:
+        RowProblem: There are more places than pictures.
+    """
+    listed = listed_pictures(row)
+    pictures = listed or inline_pictures(
+        _listed(turns) or (turns if isinstance(turns, tuple) else ())
+    )
+    if not pictures:
+        return chat
+    messages = marked(chat.messages, len(pictures))
+    places = num_marks(messages)
+    if places != len(pictures):
+        raise RowProblem(
+            message(
+                "more_places_than_pictures",
+                "{places} places for pictures ({placeholder}) and {pictures} picture(s)",
+                places=places,
+                placeholder=PLACEHOLDER,
+                pictures=len(pictures),
+            )
+        )
+    return Chat(
+        messages=messages,
+        first_trained=chat.first_trained,
+        tools=chat.tools,
+        pictures=pictures,
     )

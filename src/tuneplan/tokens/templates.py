@@ -16,6 +16,7 @@ from typing import Any, Final
 from tuneplan.errors import InputError, MissingExtra
 from tuneplan.language import message
 from tuneplan.tokens.encoders import Rendered
+from tuneplan.tokens.multimodal import num_marks, parts_of
 from tuneplan.tokens.shapes import Chat, RowProblem
 
 # Private-use characters that no text holds; they mark the learned parts and are taken out again.
@@ -34,6 +35,7 @@ class TemplateRenderer:
 
     Attributes:
         marks_generation: The template says itself what the assistant writes.
+        takes_parts: It walks the parts of a message, pictures among them.
     """
 
     def __init__(self, source: str, specials: Mapping[str, str], stops: Sequence[str]) -> None:
@@ -42,6 +44,9 @@ class TemplateRenderer:
         self._specials = dict(specials)
         self._template = _compile(source)
         self.marks_generation = "{% generation" in source or "{%- generation" in source
+        self.takes_parts = "'image'" in source or '"image"' in source
+        # A template that never asks whether a message is text wants all of them in parts.
+        self._always_parts = self.takes_parts and "is string" not in source
 
     def __reduce__(self) -> tuple[type[TemplateRenderer], tuple[Any, ...]]:
         """A compiled template does not travel to another process; its source does."""
@@ -116,6 +121,11 @@ class TemplateRenderer:
         stop = next((stop for stop in self._stops if text.startswith(stop, after)), "")
         return start, after + len(stop) if stop else end
 
+    def _in_parts(self, messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        if not (self._always_parts or (self.takes_parts and num_marks(messages))):
+            return list(messages)
+        return [{**turn, "content": parts_of(turn["content"])} for turn in messages]
+
     def _text(
         self,
         messages: Sequence[Mapping[str, Any]],
@@ -126,7 +136,7 @@ class TemplateRenderer:
         try:
             return str(
                 self._template.render(
-                    messages=list(messages),
+                    messages=self._in_parts(messages),
                     tools=list(tools) or None,
                     add_generation_prompt=generate,
                     **self._specials,

@@ -27,11 +27,14 @@ class Totals:
     Attributes:
         lengths: How many sequences have each length, in tokens; those of pictures are in it.
         ordered: The lengths in the order of the rows, up to ``MAX_ORDERED``.
-        num_samples: Good rows; a preference pair is one sample of two sequences.
+        rows_ok: Good rows.
+        num_samples: Samples in them: one a row, except that a tree has one a thread. A preference
+            pair is one sample of two sequences.
         empty: Good rows with nothing to learn.
         image_tokens: Tokens of pictures, where the model's rule is known.
         num_images: Pictures that the rows refer to.
         unsized_images: Those among them whose size is not known, so that they are not counted.
+        other_media: Videos and sound recordings, which are not counted.
         columns: The keys of prompt and answer in the first good prompt-completion row.
         bad_rows: The first bad rows; ``bad_by_code`` counts all.
         encoding_s: Time in the tokenizer, summed over workers.
@@ -41,10 +44,12 @@ class Totals:
     ordered: array[int] = field(default_factory=lambda: array("I"))
     trained_tokens: int = 0
     image_tokens: int = 0
+    rows_ok: int = 0
     num_samples: int = 0
     empty: int = 0
     num_images: int = 0
     unsized_images: int = 0
+    other_media: int = 0
     has_chat: bool = False
     has_plain: bool = False
     blank_lines: int = 0
@@ -78,10 +83,12 @@ class Totals:
         self.ordered.extend(later.ordered[: MAX_ORDERED - len(self.ordered)])
         self.trained_tokens += later.trained_tokens
         self.image_tokens += later.image_tokens
+        self.rows_ok += later.rows_ok
         self.num_samples += later.num_samples
         self.empty += later.empty
         self.num_images += later.num_images
         self.unsized_images += later.unsized_images
+        self.other_media += later.other_media
         self.has_chat |= later.has_chat
         self.has_plain |= later.has_plain
         self.blank_lines += later.blank_lines

@@ -118,7 +118,7 @@ class FileTally:
         if counted.shift is not None:
             by = self.lines + counted.shift
             totals.bad_rows = [replace(row, line=row.line + by) for row in totals.bad_rows]
-        self.rows_ok += totals.num_samples
+        self.rows_ok += totals.rows_ok
         self.rows_bad += totals.num_bad
         self.blank_lines += totals.blank_lines
         self.lines = self.rows_ok + self.rows_bad + self.blank_lines
