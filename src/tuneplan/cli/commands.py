@@ -41,6 +41,9 @@ COMMANDS: Final[dict[str, Entry]] = {
     "import": Entry("tuneplan.cli.import_", "A job file from the configuration of a framework."),
     "oom": Entry("tuneplan.cli.oom", "What ran out of memory, and the fixes, cheapest first."),
     "export": Entry("tuneplan.cli.export", "A job as ready-to-run configuration and launch files."),
+    "report": Entry(
+        "tuneplan.cli.report", "The document to hand on: HTML, Markdown, JSON or XLSX."
+    ),
     "explain": Entry("tuneplan.cli.explain", "Where one figure of the estimate comes from."),
     "data": Entry("tuneplan.cli.data", "What a data set holds, in tokens."),
     "learn": Entry("tuneplan.cli.learn", "What the logs of a run measured, beside the prediction."),

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from tuneplan.cli.options import plain, refuse_blank
+from tuneplan.cli.options import JobRequest, plain, refuse_blank
 from tuneplan.language import say
+
+if TYPE_CHECKING:
+    from tuneplan.planner.importing import Configuration
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -80,3 +83,17 @@ def gpu_keys(text: str) -> dict[str, Any]:
     if match["nodes"]:
         flags["hardware.num_nodes"] = int(match["nodes"])
     return flags
+
+
+def configuration_of(job: JobRequest, gpu: str | None = None) -> Configuration:
+    """The job file or foreign configuration with the flags laid over it, or the flags alone."""
+    from tuneplan.contract.reading import load_job
+    from tuneplan.planner.importing import Configuration, read_configuration
+
+    refuse_blank("--gpu", gpu)
+    flags = {**job.overrides, **(gpu_keys(gpu.strip()) if gpu else {})}
+    if job.source is None:
+        stated = load_job(None, overrides=flags, set_=job.settings)
+        return Configuration(job=stated, imported=None, files=())
+    framework = flags.pop("framework", None)
+    return read_configuration(job.source, framework=framework, overrides=flags, set_=job.settings)

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import click
 
 from tuneplan.cli.answering import all_option, show, today
 from tuneplan.cli.commands import SpokenCommand
-from tuneplan.cli.configurations import gpu_keys
+from tuneplan.cli.configurations import configuration_of
 from tuneplan.cli.options import JobRequest, answer_options, job_options, refuse_blank
 from tuneplan.language import say
-
-if TYPE_CHECKING:
-    from tuneplan.planner.importing import Configuration
 
 
 @click.command("oom", cls=SpokenCommand)
@@ -49,7 +45,7 @@ def command(
     day = today()
     read = read_log(*read_log_file(log)) if log is not None else None
     if job.given or gpu is not None:
-        configuration = _configuration(job, gpu)
+        configuration = configuration_of(job, gpu)
         sources = sources_for(configuration.job, today=day)
         diagnosis = diagnose(configuration, sources, log=read)
     elif read is not None:
@@ -58,17 +54,3 @@ def command(
         raise click.UsageError(say("give a job, a log (--log FILE), or both"))
     answer = oom_answer(diagnosis, as_of=day.isoformat())
     show(answer, partial(oom_text, full=full), as_json=as_json)
-
-
-def _configuration(job: JobRequest, gpu: str | None) -> Configuration:
-    """The job file or foreign configuration with the flags laid over it, or the flags alone."""
-    from tuneplan.contract.reading import load_job
-    from tuneplan.planner.importing import Configuration, read_configuration
-
-    refuse_blank("--gpu", gpu)
-    flags = {**job.overrides, **(gpu_keys(gpu.strip()) if gpu else {})}
-    if job.source is None:
-        stated = load_job(None, overrides=flags, set_=job.settings)
-        return Configuration(job=stated, imported=None, files=())
-    framework = flags.pop("framework", None)
-    return read_configuration(job.source, framework=framework, overrides=flags, set_=job.settings)

@@ -87,6 +87,16 @@ def write_file(name: str, text: str) -> None:
         Path(name).write_text(text, encoding="utf-8")
 
 
+def write_bytes(name: str, content: bytes) -> None:
+    """Write a file that the user asked for.
+
+    Raises:
+        UnreadableFile: It cannot be written.
+    """
+    with writing(name):
+        Path(name).write_bytes(content)
+
+
 def refuse_own_source(output: str | None, sources: Iterable[str]) -> None:
     """Refuse to write over a file that the answer was read from.
 

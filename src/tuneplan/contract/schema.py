@@ -20,6 +20,7 @@ from tuneplan.contract.exported import ExportAnswer
 from tuneplan.contract.job import JobFile, keys, sections
 from tuneplan.contract.learned import LearnAnswer
 from tuneplan.contract.measured import DataProfileAnswer, ValidateAnswer
+from tuneplan.contract.reported import ReportAnswer
 from tuneplan.contract.spellings import IRRELEVANT, SPELLINGS
 from tuneplan.contract.traced import TraceAnswer
 from tuneplan.contract.values import nearest
@@ -40,6 +41,7 @@ _ANSWERS: Final[dict[str, type[BaseModel]]] = {
     "validate": ValidateAnswer,
     "export": ExportAnswer,
     "learn": LearnAnswer,
+    "report": ReportAnswer,
     "errors": Errors,
 }
 NAMES: Final = ("job", *_ANSWERS)

@@ -106,18 +106,27 @@ def _lint(findings: Sequence[LintFinding]) -> Iterator[RenderableType]:
     if not findings:
         yield paragraph(say("Nothing stands out."))
         return
-    words = {"error": say("error"), "warning": say("warning"), "advice": say("advice")}
     lines: list[tuple[int, str, str]] = []
     for finding in findings:
         where = place_text(finding)
         lines.append(
-            (0, _STYLES[finding.severity], f"{words[finding.severity]} {finding.rule}  {where}")
+            (
+                0,
+                _STYLES[finding.severity],
+                f"{severity_word(finding.severity)} {finding.rule}  {where}",
+            )
         )
         lines.append((1, "", finding.message))
         if finding.fix:
             lines.append((1, "", say("to fix: {fix}", fix=finding.fix)))
     yield heading(say("What stands out"))
     yield hanging(lines)
+
+
+def severity_word(severity: str) -> str:
+    """How much a finding matters, in a word."""
+    words = {"error": say("error"), "warning": say("warning"), "advice": say("advice")}
+    return words.get(severity, severity)
 
 
 def _not_judged(rules: Mapping[str, str]) -> Iterator[RenderableType]:

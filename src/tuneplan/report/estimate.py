@@ -259,7 +259,7 @@ def _money(answer: EstimateBody, as_of: str | None) -> Iterator[tuple[str, str]]
     hours = answer.accelerator_hours
     if hours is not None:
         yield say("Card-hours"), range_text(hours, "h")
-    yield say("The run"), money_range_text(cost.total) if cost else _no_cost(answer)
+    yield say("The run"), money_range_text(cost.total) if cost else no_cost(answer)
     if cost is not None:
         yield from _offer(cost, as_of)
     for name, figure, unit in (
@@ -278,7 +278,8 @@ def _money(answer: EstimateBody, as_of: str | None) -> Iterator[tuple[str, str]]
             yield say("Data set"), format_gb(storage.dataset_bytes)
 
 
-def _no_cost(answer: EstimateBody) -> str:
+def no_cost(answer: EstimateBody) -> str:
+    """Why the cost is not known."""
     if answer.hardware is None:
         return say("unknown without an accelerator")
     if answer.time is None:

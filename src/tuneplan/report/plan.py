@@ -76,7 +76,7 @@ def _blocks(answer: PlanAnswer, page: Page, *, full: bool) -> Iterator[Renderabl
     else:
         yield paragraph("\n".join(_nothing(answer.rejected.by_reason)), style="red")
     if answer.next_best_lever is not None:
-        yield paragraph(_lever(answer.next_best_lever))
+        yield paragraph(lever_text(answer.next_best_lever))
     yield from _search(answer)
     yield from ledger(answer.assumptions, answer.warnings, page, full=full)
 
@@ -171,7 +171,8 @@ def _settings(entry: PlanEntry) -> RenderableType:
     )
 
 
-def _lever(lever: Lever) -> str:
+def lever_text(lever: Lever) -> str:
+    """The change that would help most, and what it saves."""
     return say(
         "Next lever for plan 1: {change}: {saves}.",
         change=lever.change,
@@ -247,6 +248,11 @@ def _relaxed_by(code: str) -> str:
         "does_not_fit": say("the cards (larger or more of them) or the method (qlora)"),
         _OTHER_BATCH: "training.global_batch_size",
     }.get(code, say("what the job states"))
+
+
+def rejected_example(rejection: Rejection) -> str:
+    """One of the candidates that were left out, in a few words."""
+    return _example(rejection.code, rejection.example)
 
 
 def _example(code: str, settings: dict[str, Any] | None) -> str:

@@ -7,6 +7,7 @@ control characters, so it reads the same in a file, in a pipe and on a terminal.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from tuneplan.contract.parts import MoneyRange, Range
@@ -164,10 +165,15 @@ def number_text(value: float, *, digits: int = 3) -> str:
     return f"{value:.{decimals}f}"
 
 
-def _joined(estimate: Range, *, scale: float, unit: str) -> str:
-    parts = [number_text(value / scale) for value in (estimate.low, estimate.likely, estimate.high)]
+def joined_text(parts: Sequence[str], unit: str) -> str:
+    """``low – likely – high unit``; one figure where the three read the same."""
     text = parts[1] if len(set(parts)) == 1 else _DASH.join(parts)
     return f"{text} {unit}".rstrip()
+
+
+def _joined(estimate: Range, *, scale: float, unit: str) -> str:
+    parts = [number_text(value / scale) for value in (estimate.low, estimate.likely, estimate.high)]
+    return joined_text(parts, unit)
 
 
 def range_text(estimate: Range | None, unit: str = "") -> str:
@@ -184,11 +190,17 @@ def time_range_text(estimate: Range | None) -> str:
     """A range of durations in the unit that suits the likely one."""
     if estimate is None:
         return UNKNOWN
+    unit, scale = duration_scale(estimate.likely)
+    return _joined(estimate, scale=scale, unit=unit)
+
+
+def duration_scale(seconds: float) -> tuple[str, float]:
+    """The unit that suits a duration, and how many seconds it has."""
     units = (("ms", 1e-3, 1.0), ("s", 1.0, 120.0), ("min", MINUTE_S, 2 * HOUR_S))
     for unit, scale, limit in (*units, ("h", HOUR_S, 3 * DAY_S)):
-        if estimate.likely < limit:
-            return _joined(estimate, scale=scale, unit=unit)
-    return _joined(estimate, scale=DAY_S, unit="d")
+        if seconds < limit:
+            return unit, scale
+    return "d", DAY_S
 
 
 def money_range_text(money: MoneyRange | None) -> str:
@@ -196,8 +208,12 @@ def money_range_text(money: MoneyRange | None) -> str:
     if money is None:
         return UNKNOWN
     amounts = [money.low.amount, money.likely.amount, money.high.amount]
-    text = amounts[1] if len(set(amounts)) == 1 else _DASH.join(amounts)
-    return f"{text} {money.likely.currency}"
+    return joined_text([grouped(amount) for amount in amounts], money.likely.currency)
+
+
+def grouped(amount: str) -> str:
+    """An exact amount with thousands separators: ``12,300.00``."""
+    return f"{Decimal(amount):,f}"
 
 
 def stacked(text: str) -> str:
