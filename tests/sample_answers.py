@@ -72,6 +72,7 @@ from tuneplan.contract.parts import (
     TimeTerm,
 )
 from tuneplan.contract.reading import load_job
+from tuneplan.contract.reported import ReportAnswer
 from tuneplan.contract.traced import (
     Alive,
     Moment,
@@ -503,6 +504,13 @@ def exported() -> ExportAnswer:
         assumptions=[],
         warnings=[],
     )
+
+
+def reported() -> ReportAnswer:
+    from tuneplan.report.document import estimate_document
+    from tuneplan.report.report_answer import report_answer
+
+    return report_answer(estimate_document(check()), written=["report.html"])
 
 
 def imported() -> ImportAnswer:

@@ -43,6 +43,7 @@ ANSWERS: dict[str, BaseModel] = {
     "import": sample_answers.imported(),
     "oom": sample_answers.out_of_memory(),
     "export": sample_answers.exported(),
+    "report": sample_answers.reported(),
     "explain": sample_answers.explain(),
     "catalog": sample_answers.catalog(),
     "data-profile": sample_answers.data_profile(),
