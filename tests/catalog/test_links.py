@@ -28,6 +28,7 @@ def test_one_card_needs_no_link_and_no_assumption() -> None:
         ("H100", 8, None, "nvlink", 450),
         ("H100", 8, "auto", "nvlink", 450),
         ("H100", 8, "pcie", "pcie", 63.02),
+        ("RTX 3090", 2, "pcie3x8", "pcie", 7.875),
         ("A100", 4, "nvlink", "nvlink", 300),
         ("MI300X", 8, None, "xgmi", 448),
         ("L40S", 8, None, "pcie", 31.51),

@@ -114,12 +114,12 @@ def test_between_nodes_the_slower_of_ring_and_network_card_counts():
     assert seconds == pytest.approx(15 / 16 / 50 + 8 * 2.2e-6, rel=1e-6)
 
 
-def test_cards_without_peer_access_pay_the_bus_twice():
-    with_access = cluster(replace(RTX_3090, peer_access=True), cards=2)
+def test_cards_in_half_the_lanes_take_twice_as_long():
+    where = cluster(RTX_3090, cards=2)
+    half = replace(where, intra_node_bytes_per_s=where.intra_node_bytes_per_s / 2)
     curves = load_curves(RTX_3090)
-    ratio = collective_time_s(one(ranks=2), cluster(RTX_3090, cards=2), curves) / collective_time_s(
-        one(ranks=2), with_access, curves
-    )
+    large = one(ranks=2, size=1e9)
+    ratio = collective_time_s(large, half, curves) / collective_time_s(large, where, curves)
     assert ratio == pytest.approx(2, rel=0.01)
 
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chips import A100, A100_PCIE, B200, H100, L40S, RTX_3090, T4
+from tuneplan.catalog.accelerators import load_accelerators
 from tuneplan.catalog.kernels import choose_table, load_curves
 from tuneplan.errors import NotSupported
 from tuneplan.estimation.kernel_time import (
@@ -166,6 +167,12 @@ def test_a_measured_best_product_corrects_the_borrowed_peak():
     # A100 PCIe 252.9 against SXM 271.2 TFLOP/s: 7 % slower at the same datasheet peak.
     ratio = rate_tflop_per_s(A100_PCIE, 8192, 8192, 8192) / rate_tflop_per_s(A100, 8192, 8192, 8192)
     assert ratio == pytest.approx(252.9 / 271.2, rel=0.01)
+
+
+def test_a_best_product_above_the_datasheet_counts_too():
+    # RTX 4090: 172 TFLOP/s published at 8192 x 8192 x 8192, 165.2 on its datasheet.
+    card = load_accelerators().resolve("RTX 4090").accelerator
+    assert rate_tflop_per_s(card, 8192, 8192, 8192) == pytest.approx(172, rel=0.03)
 
 
 def test_chips_that_cannot_hold_their_clock_borrow_from_one_that_cannot_either():

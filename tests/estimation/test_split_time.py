@@ -178,3 +178,13 @@ def test_spread_layers_compute_in_turn_as_on_one_card():
     transfers = term(spread, "stage_transfers")
     assert transfers > 0
     assert spread.step_s.likely - transfers == pytest.approx(alone.step_s.likely)
+
+
+def test_nvlink_ends_at_the_node_unless_a_rack_is_one_domain():
+    layout = Parallelism(strategy=Strategy.ZERO1, tensor=4, data=2)
+    seen = {}
+    for name in ("V100 SXM2 32GB", "GB200"):
+        card = load_accelerators().resolve(name).accelerator
+        nodes = resolve_cluster(card, num_nodes=2, accelerators_per_node=4).cluster
+        seen[name] = cluster_of(data_group(layout), nodes).num_nodes
+    assert seen == {"V100 SXM2 32GB": 2, "GB200": 1}

@@ -66,6 +66,12 @@ def test_the_machine_that_a_source_describes(gpu, nodes, cards, per_node, networ
     assert hardware.inter_node == network
 
 
+def test_a_machine_with_narrow_slots_is_known_by_its_source():
+    narrow = {"source_repo": "AnswerDotAI/fsdp_qlora", "model": "Llama-2-7b", "gpu": "RTX 3090"}
+    layout = {"nodes": "1", "num_gpus": "2", "parallelism": "fsdp full_shard", "gpu_mem_gb": ""}
+    assert job_of(**narrow, **layout).hardware.interconnect == "pcie3x8"
+
+
 @pytest.mark.parametrize("dtype", ["fp8", "mxfp8", "nvfp4", "fp8 (blockwise)"])
 def test_narrow_precisions_are_never_taken_for_bf16(dtype):
     assert job_of(compute_dtype=dtype).recipe.training.precision == "fp8"

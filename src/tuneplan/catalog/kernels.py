@@ -196,7 +196,7 @@ def _peaks(
         return {**peaks, **facts["peak_flop_per_s"], **half}
     best = accelerator.measured_flop_per_s
     best_here = best.get("bfloat16") or best.get("float16")
-    best_there = facts["best_product_flop_per_s"]
+    best_there = facts["best_product_flop_per_s"] or facts["large_gemm_flop_per_s"]["bfloat16"]
     if best_here and best_there:
         corrected = facts["peak_flop_per_s"]["bfloat16"] * best_here / best_there
         stated = peaks.get("bfloat16") or peaks.get("float16") or corrected

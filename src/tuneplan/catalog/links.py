@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Final
 
@@ -18,6 +19,8 @@ from tuneplan.units import GB, parse_bytes_per_s
 _NETWORK: Final = re.compile(r"^(infiniband|ib|roce|ethernet|eth)[-_ ]?(\d+)g?$")
 _NETWORK_WORDS: Final = {"ib": "infiniband", "eth": "ethernet"}
 _INTERCONNECTS: Final = ("auto", "nvlink", "pcie", "none")
+# The slots of one machine where they are narrower than the card: pcie3x8.
+_SLOTS: Final = re.compile(r"^(pcie[3-6])x(1|2|4|8|16)$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +82,8 @@ def resolve_cluster(
         accelerator: The card.
         num_nodes: Nodes.
         accelerators_per_node: Cards in each.
-        interconnect: ``auto`` (or None), ``nvlink``, ``pcie``, ``none``, or the card's own link.
+        interconnect: ``auto`` (or None), ``nvlink``, ``pcie``, ``none``, the card's own link, or
+            the slots of the machine: ``pcie3x8`` (generation and lanes of each card).
         inter_node: A word such as ``infiniband-400`` (Gbit/s per node) or a rate: ``50 GB/s``.
         host_memory_bytes: Of one node.
         disk_bytes_per_s: Of the disk that holds checkpoints.
@@ -94,6 +98,10 @@ def resolve_cluster(
     assumptions: list[Assumption] = []
     mistakes: list[Mistake] = []
     kind, bytes_per_s = "none", 0.0
+    slots = _SLOTS.match((interconnect or "").strip().lower())
+    if slots is not None:
+        lanes = load_links()[slots[1]].bytes_per_s * int(slots[2]) / 16
+        accelerator, interconnect = replace(accelerator, pcie_bytes_per_s=lanes), "pcie"
     if accelerators_per_node > 1 or interconnect not in (None, "auto", "none"):
         try:
             kind, bytes_per_s = _inside(accelerator, accelerators_per_node, interconnect)

@@ -29,8 +29,6 @@ EXPOSED_SHARE: Final = {"nvlink": 1.0, "pcie": 0.8}
 # Added per collective and rank beyond the node: 5 us over RoCE (A100), 2.2 us over InfiniBand
 # (H100), read off published multi-node FSDP runs.
 HOP_S: Final = {"infiniband": 2.2e-6, "other": 5e-6}
-# PCIe cards without peer access copy through host memory: each byte crosses the bus twice.
-_NO_PEER_ACCESS_SLOWDOWN: Final = 2.0
 # FSDP1 handles each wrapped unit in Python (pre-forward, pre-backward and post-backward hooks, two
 # to three collectives): 0.6 ms a unit. PEFT's wrap policy makes every adapter matrix a unit.
 _FSDP_UNIT_HOST_S: Final = 0.6e-3
@@ -165,8 +163,10 @@ def collective_time_s(collective: Collective, cluster: Cluster, curves: ChipCurv
     """Isolated seconds of one run of a collective.
 
     Inside a node: the measured curve at this size and number of ranks, its bandwidth part scaled
-    by the link's rate. Between nodes: the slower of that ring and the node's own network card,
-    plus a latency per rank beyond the node.
+    by the link's rate. Cards without peer access copy through host memory: what leaves one card and
+    what enters another cross different lanes, each in a direction of its own, so that their rate is
+    that of the lanes (NCCL's shared-memory transport). Between nodes: the slower of that ring and
+    the node's own network card, plus a latency per rank beyond the node.
     """
     if collective.ranks <= 1 or collective.size_bytes <= 0:
         return 0.0
@@ -195,8 +195,6 @@ def _inside_node_s(
     seconds, latency = _measured_s(curve, collective.kind, collective.size_bytes, ranks)
     link = cluster.intra_node_bytes_per_s or curve.link_bytes_per_s
     slower = curve.link_bytes_per_s / link
-    if curve.link == "pcie" and not cluster.accelerator.peer_access:
-        slower *= _NO_PEER_ACCESS_SLOWDOWN
     return latency + max(seconds - latency, 0.0) * slower
 
 

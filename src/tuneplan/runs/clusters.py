@@ -15,12 +15,14 @@ class Machine:
 
     Attributes:
         inter_node: As the job file writes a network: of a node, one direction.
+        interconnect: Inside a node, where it is not what the cards usually have.
         source: Where it is described.
     """
 
     accelerators_per_node: int
-    inter_node: str
     source: str
+    inter_node: str | None = None
+    interconnect: str | None = None
 
 
 # Jean Zay: four V100 a node; eight A100 a node; four Omni-Path links of 100 Gbit/s each. What NCCL
@@ -38,6 +40,12 @@ _MACHINES: Final = MappingProxyType(
             accelerators_per_node=8,
             inter_node="50 GB/s",
             source="train/tr11-176B-ml/README.md, hardware",
+        ),
+        # "An older motherboard and slow PCI lanes": two cards share a desktop processor's sixteen.
+        ("AnswerDotAI/fsdp_qlora", "RTX 3090"): Machine(
+            accelerators_per_node=2,
+            interconnect="pcie3x8",
+            source="benchmarks_03_2024.md, case study: a dual 3090 basement rig",
         ),
     }
 )

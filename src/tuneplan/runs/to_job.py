@@ -346,4 +346,6 @@ def _hardware(run: MeasuredRun) -> StatedHardware | Skip:
     stated: dict[str, Any] = {"accelerator": (name,)} if name else {}
     if machine is not None and nodes > 1:
         stated["inter_node"] = machine.inter_node
+    if machine is not None and machine.interconnect is not None:
+        stated["interconnect"] = machine.interconnect
     return StatedHardware(num_nodes=nodes, accelerators_per_node=(cards // nodes,), **stated)
