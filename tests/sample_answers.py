@@ -73,6 +73,12 @@ from tuneplan.contract.parts import (
 )
 from tuneplan.contract.reading import load_job
 from tuneplan.contract.reported import ReportAnswer
+from tuneplan.contract.tokenised import (
+    DataTokenizeAnswer,
+    Shard,
+    ShardSettings,
+    TokenizerOfShards,
+)
 from tuneplan.contract.traced import (
     Alive,
     Moment,
@@ -324,6 +330,55 @@ def catalog(num_entries: int = 2) -> CatalogAnswer:
     )
     return CatalogAnswer(
         **header("catalog", as_of=DAY), kind="accelerators", entries=[entry] * num_entries
+    )
+
+
+def data_tokenize() -> DataTokenizeAnswer:
+    return DataTokenizeAnswer(
+        **header("data tokenize", as_of=DAY),
+        output="shards",
+        format="arrow",
+        settings=ShardSettings(
+            format="arrow",
+            max_length=1024,
+            packing="bfd",
+            packed_within="shard",
+            too_long="cut",
+            learned="answers",
+            shard_bytes=2**25,
+        ),
+        tokenizer=TokenizerOfShards(
+            name="qwen", source="here", vocab_size=151_665, fingerprint="0"
+        ),
+        files=[
+            ProfiledFile(
+                path="a.jsonl", format="jsonl", bytes=4_000, rows_ok=9, rows_bad=1, shape="text"
+            )
+        ],
+        num_samples=9,
+        num_sequences=9,
+        num_rows=2,
+        tokens=1_900,
+        labels=1_600,
+        cut_sequences=1,
+        cut_tokens=30,
+        dropped_sequences=0,
+        empty_sequences=0,
+        packed_efficiency=0.93,
+        size_bytes=20_000,
+        shards=[
+            Shard(
+                name="train-00000.arrow",
+                rows=2,
+                sequences=9,
+                tokens=1_900,
+                bytes=20_000,
+                sha256="0",
+            )
+        ],
+        num_resumed=0,
+        bad_rows=[BadRow(path="a.jsonl", line=4, code="json_syntax", message="not JSON")],
+        bad_rows_by_code={"json_syntax": 1},
     )
 
 

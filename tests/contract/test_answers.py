@@ -47,6 +47,7 @@ ANSWERS: dict[str, BaseModel] = {
     "explain": sample_answers.explain(),
     "catalog": sample_answers.catalog(),
     "data-profile": sample_answers.data_profile(),
+    "data-tokenize": sample_answers.data_tokenize(),
     "validate": sample_answers.validation(),
 }
 

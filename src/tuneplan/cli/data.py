@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import click
 
 from tuneplan.cli.answering import today
 from tuneplan.cli.commands import SpokenCommand
-from tuneplan.cli.options import answer_options, refuse_blank
+from tuneplan.cli.options import answer_options, engine_options, refuse_blank
 from tuneplan.cli.output import page, print_json, print_text, progress_bar, writing
+from tuneplan.errors import InvalidQuantity
+from tuneplan.language import message
+from tuneplan.units import parse_bytes
+
+_SMALLEST_SHARD: Final = 64 * 1024
+_LARGEST_SHARD: Final = 1024**3
 
 
 class _DataGroup(SpokenCommand, click.Group):
@@ -44,6 +52,7 @@ def command() -> None:
     help="Leave bad rows out, counted and listed; without it they are an error.",
 )
 @click.option("--save", metavar="FILE", help="Keep the profile in FILE, for data.profile of a job.")
+@engine_options
 @answer_options
 def profile(
     files: tuple[str, ...],
@@ -54,6 +63,8 @@ def profile(
     batch_size: int | None,
     skip_bad_rows: bool,
     save: str | None,
+    workers: int | None,
+    ray_address: str | None,
     as_json: bool,
 ) -> None:
     """Tokens, lengths, truncation and packing of FILES; bad rows are counted and located."""
@@ -72,6 +83,8 @@ def profile(
             max_length=max_lengths,
             per_device_train_batch_size=batch_size,
             skip_bad_rows=skip_bad_rows,
+            workers=workers,
+            ray_address=ray_address,
             progress=progress,
         )
     if save is not None:
@@ -85,3 +98,129 @@ def profile(
     else:
         shown = page()
         print_text(render_profile(found, width=shown.width, colors=shown.colors))
+
+
+@command.command("tokenize", cls=SpokenCommand)
+@click.argument("files", nargs=-1, required=True)
+@click.option("-o", "--output", required=True, metavar="FOLDER", help="The folder to make.")
+@click.option("--model", help="The model whose tokenizer is taken.")
+@click.option("--tokenizer", help="A tokenizer file or folder, or a model's name.")
+@click.option(
+    "--max-length",
+    type=click.IntRange(min=1, max=100_000_000),
+    help="Tokens of a row at most; needed to pack.",
+)
+@click.option(
+    "--pack",
+    type=click.Choice(["none", "bfd", "in_order", "wrapped"]),
+    default="none",
+    show_default=True,
+    help="Samples in one row: best fit decreasing, in order, or joined and cut.",
+)
+@click.option(
+    "--too-long",
+    type=click.Choice(["cut", "drop"]),
+    default="cut",
+    show_default=True,
+    help="What becomes of samples beyond --max-length.",
+)
+@click.option(
+    "--learn",
+    type=click.Choice(["answers", "all"]),
+    default="answers",
+    show_default=True,
+    help="Which tokens have a label; the others have -100.",
+)
+@click.option(
+    "--format",
+    "shard_format",
+    type=click.Choice(["arrow", "parquet"]),
+    default="arrow",
+    show_default=True,
+    help="Arrow for load_from_disk, Parquet for load_dataset.",
+)
+@click.option(
+    "--shard-size",
+    metavar="SIZE",
+    help="Data that goes into a shard, e.g. 64MiB; 32MiB where it is not given.",
+)
+@click.option(
+    "--skip-bad-rows",
+    is_flag=True,
+    help="Leave bad rows out, counted and listed; without it they are an error.",
+)
+@engine_options
+@answer_options
+def tokenize(
+    files: tuple[str, ...],
+    *,
+    output: str,
+    model: str | None,
+    tokenizer: str | None,
+    max_length: int | None,
+    pack: str,
+    too_long: str,
+    learn: str,
+    shard_format: str,
+    shard_size: str | None,
+    skip_bad_rows: bool,
+    workers: int | None,
+    ray_address: str | None,
+    as_json: bool,
+) -> None:
+    """Write FILES as shards of tokens that datasets loads and a trainer takes.
+
+    A run that was stopped or killed goes on when the same command is given again, and its shards
+    have the same bytes as those of a run that was not. FOLDER is there when all of them are.
+    """
+    from tuneplan.contract.answers import header
+    from tuneplan.contract.tokenised import DataTokenizeAnswer
+    from tuneplan.planner.tokenise_data import tokenise_answer, tokenise_data
+    from tuneplan.report.shards import render_shards
+
+    refuse_blank("--model", model)
+    refuse_blank("--tokenizer", tokenizer)
+    refuse_blank("--output", output)
+    with progress_bar() as progress, writing(output):
+        made = tokenise_data(
+            files,
+            output,
+            model=model,
+            tokenizer=tokenizer,
+            max_length=max_length,
+            packing=pack,
+            too_long=too_long,
+            learned=learn,
+            shard_format=shard_format,
+            shard_bytes=_shard_bytes(shard_size),
+            skip_bad_rows=skip_bad_rows,
+            workers=workers,
+            ray_address=ray_address,
+            progress=progress,
+        )
+    head = header("data tokenize", as_of=today().isoformat())
+    answer = DataTokenizeAnswer(**head, **tokenise_answer(made))
+    if as_json:
+        print_json(answer.model_dump(mode="json"))
+    else:
+        print_text(render_shards(answer, page()))
+
+
+def _shard_bytes(text: str | None) -> int | None:
+    """The size of a shard.
+
+    Raises:
+        InvalidQuantity: It is no size, or not between 64 KiB and 1 GiB.
+    """
+    if text is None:
+        return None
+    found = parse_bytes(text)
+    if not _SMALLEST_SHARD <= found <= _LARGEST_SHARD:
+        raise InvalidQuantity(
+            message(
+                "shard_size_range",
+                "--shard-size {size}: a shard takes 64 KiB to 1 GiB of data",
+                size=text,
+            )
+        )
+    return found

@@ -117,6 +117,21 @@ def answer_options(function: Command) -> Command:
     )(wrapped)
 
 
+def engine_options(function: Command) -> Command:
+    """``--workers`` and ``--ray``: where the rows of data files are worked on."""
+    wrapped = click.option(
+        "--ray",
+        "ray_address",
+        metavar="ADDRESS",
+        help="A Ray cluster that does the work, as HOST:PORT; local starts one here.",
+    )(function)
+    return click.option(
+        "--workers",
+        type=click.IntRange(min=1, max=1024),
+        help="Processes; all cores where it is not given.",
+    )(wrapped)
+
+
 def _or_group(context: click.Context, _parameter: click.Parameter, value: bool) -> bool:  # noqa: FBT001 - click's signature
     """``tuneplan --json COMMAND`` means the same as ``tuneplan COMMAND --json``."""
     return value or bool(context.find_root().params.get("as_json"))

@@ -22,6 +22,7 @@ from tuneplan.contract.learned import LearnAnswer
 from tuneplan.contract.measured import DataProfileAnswer, ValidateAnswer
 from tuneplan.contract.reported import ReportAnswer
 from tuneplan.contract.spellings import IRRELEVANT, SPELLINGS
+from tuneplan.contract.tokenised import DataTokenizeAnswer
 from tuneplan.contract.traced import TraceAnswer
 from tuneplan.contract.values import nearest
 from tuneplan.errors import UnknownName
@@ -38,6 +39,7 @@ _ANSWERS: Final[dict[str, type[BaseModel]]] = {
     "explain": ExplainAnswer,
     "catalog": CatalogAnswer,
     "data-profile": DataProfileAnswer,
+    "data-tokenize": DataTokenizeAnswer,
     "validate": ValidateAnswer,
     "export": ExportAnswer,
     "learn": LearnAnswer,

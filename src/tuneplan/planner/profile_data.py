@@ -32,6 +32,8 @@ def profile_data(
     max_length: int | Sequence[int] | None = None,
     per_device_train_batch_size: int | None = None,
     skip_bad_rows: bool = False,
+    workers: int | None = None,
+    ray_address: str | None = None,
     progress: Progress | None = None,
 ) -> DataProfile:
     """Read data files and count them with a real tokenizer.
@@ -43,6 +45,8 @@ def profile_data(
         max_length: One or more lengths to look at; None for the usual ones.
         per_device_train_batch_size: Samples of a batch behind the padding figures; None for 8.
         skip_bad_rows: Bad rows are left out, counted and located; without it they are an error.
+        workers: Processes; None for all cores, where the files are large.
+        ray_address: A Ray cluster that counts, ``local`` for one on this machine.
         progress: Told now and then how many bytes of how many are read.
 
     Raises:
@@ -51,6 +55,7 @@ def profile_data(
         InputError: No tokenizer for the model; says what to install or to name.
         MissingExtra: The tokenizer's library is not installed.
     """
+    from tuneplan.planner.engines import chosen_engine
     from tuneplan.tokens.files import data_files
     from tuneplan.tokens.profiling import BATCH_SIZE, profile_files
     from tuneplan.tokens.tokenizers import find_tokenizer
@@ -70,6 +75,7 @@ def profile_data(
         per_device_train_batch_size=per_device_train_batch_size or BATCH_SIZE,
         skip_bad_rows=skip_bad_rows,
         progress=progress,
+        engine=chosen_engine(workers=workers, ray_address=ray_address),
     )
 
 

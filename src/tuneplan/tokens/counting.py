@@ -79,6 +79,15 @@ class RowCounter:
         self.tokenizer = tokenizer
         self.renderer: Renderer = renderer_for(tokenizer, pictures)
 
+    @staticmethod
+    def samples(row: Row, shape: Shape | None) -> tuple[Sample, ...]:
+        """What one row holds: samples, or the two sequences of a preference pair.
+
+        Raises:
+            RowProblem: The row is of another layout, or does not hold what its layout needs.
+        """
+        return _samples(row, shape)
+
     def sequences(self, row: Row, shape: Shape | None, folder: Path = _HERE) -> list[Rendered]:
         """The sequences of one row as the model sees them: one, or two of a preference pair.
 

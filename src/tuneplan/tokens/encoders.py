@@ -157,30 +157,23 @@ class TokenizersEncoder:
 
     def count(self, sequences: Sequence[Rendered]) -> list[TokenCount]:
         """Counts of every sequence, in order."""
-        if all(sequence.is_uniform for sequence in sequences):
-            # Where tokens lie is not asked: the library need not keep track of it.
-            encoded = self._tokenizer.encode_batch_fast(
-                [sequence.text for sequence in sequences], add_special_tokens=False
-            )
-            return [
-                TokenCount(len(one), len(one) if sequence.spans else 0)
-                for one, sequence in zip(encoded, sequences, strict=True)
-            ]
         return [
             TokenCount(len(one), sum(last - first for first, last in _ranges(one, sequence)))
-            for one, sequence in zip(self._located(sequences), sequences, strict=True)
+            for one, sequence in zip(self._encoded(sequences), sequences, strict=True)
         ]
 
     def encode(self, sequences: Sequence[Rendered]) -> list[Encoded]:
         """Tokens of every sequence, in order."""
         return [
             marked(one.ids, _ranges(one, sequence))
-            for one, sequence in zip(self._located(sequences), sequences, strict=True)
+            for one, sequence in zip(self._encoded(sequences), sequences, strict=True)
         ]
 
-    def _located(self, sequences: Sequence[Rendered]) -> list[Any]:
-        texts = [sequence.text for sequence in sequences]
-        found: list[Any] = self._tokenizer.encode_batch(texts, add_special_tokens=False)
+    def _encoded(self, sequences: Sequence[Rendered]) -> list[Any]:
+        """What the library gives; where tokens lie in the text only if that is asked."""
+        uniform = all(sequence.is_uniform for sequence in sequences)
+        encode = self._tokenizer.encode_batch_fast if uniform else self._tokenizer.encode_batch
+        found: list[Any] = encode([one.text for one in sequences], add_special_tokens=False)
         return found
 
 

@@ -66,11 +66,13 @@ def profile_files(
     files, problems = data_files(paths)
     if problems:
         raise InvalidRequest(problems)
-    data = DataSet(paths=files)
     counter = RowCounter(tokenizer, pictures)
-    totals = count_units(data, counter, engine or engine_for(data.size_bytes), progress)
+    data = DataSet(paths=files)
+    chosen = engine or engine_for(data.size_bytes)
+    data.whole_files = chosen.reads_files
+    totals = count_units(data, counter, chosen, progress)
     facts = [tally.facts() for tally in data.tallies]
-    _refuse_unusable(facts, totals, skip_bad_rows=skip_bad_rows)
+    refuse_unusable(facts, totals, skip_bad_rows=skip_bad_rows)
     return summarise(
         facts,
         totals,
@@ -109,7 +111,8 @@ def count_units(
 # --- The whole set -----------------------------------------------------------------------------
 
 
-def _refuse_unusable(files: Sequence[FileFacts], totals: Totals, *, skip_bad_rows: bool) -> None:
+def refuse_unusable(files: Sequence[FileFacts], totals: Totals, *, skip_bad_rows: bool) -> None:
+    """Refuse a set without a sample, bad rows that are not to be skipped, pairs among others."""
     if not totals.num_samples:
         raise InvalidRequest([_why_empty(files, totals)])
     if totals.bad_rows and not skip_bad_rows:

@@ -43,7 +43,13 @@ class WorkerDied(TuneplanError):
 
 
 class Engine(Protocol):
-    """Where units of work are done."""
+    """Where units of work are done.
+
+    Attributes:
+        reads_files: Files are better read there than here and sent.
+    """
+
+    reads_files: bool
 
     def run(
         self, function: Callable[[Unit], Result], units: Iterable[Unit]
@@ -53,6 +59,8 @@ class Engine(Protocol):
 
 class InProcess:
     """In this process, one after the other; the tokenizer's own threads use the cores."""
+
+    reads_files = False
 
     def run(
         self, function: Callable[[Unit], Result], units: Iterable[Unit]
@@ -67,6 +75,8 @@ class Workers:
 
     Function, units and results are pickled; the function once for each worker.
     """
+
+    reads_files = False
 
     def __init__(self, number: int | None = None) -> None:
         self.number = number or usable_cores()
@@ -191,6 +201,7 @@ def serve() -> None:
     # Ctrl-C reaches every process of the terminal; the parent says when to end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     use_threads(1)
+    _end_with_parent()
     source, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints must not stand among the answers
     try:
@@ -200,13 +211,26 @@ def serve() -> None:
             try:
                 answer = (True, function(unit))
             except Exception as error:
-                answer = (False, _sendable(error))
+                answer = (False, sendable(error))
             _write(answers, answer)
     except (EOFError, BrokenPipeError, KeyboardInterrupt):
         return
 
 
-def _sendable(error: Exception) -> Exception:
+def _end_with_parent() -> None:
+    """Where the system can, end at once when the parent is killed; else after the unit.
+
+    Source: Linux ``prctl(2)``, PR_SET_PDEATHSIG = 1.
+    """
+    if sys.platform == "linux":
+        import ctypes
+        import signal
+
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+def sendable(error: Exception) -> Exception:
     """The error, or what it said where it cannot be pickled and made again."""
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
