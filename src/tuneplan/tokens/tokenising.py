@@ -13,10 +13,10 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from hashlib import sha256
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
+from tuneplan._version import __version__
 from tuneplan.errors import NotSupported, UnreadableFile
 from tuneplan.frozen import dataclass
 from tuneplan.language import Message, message
@@ -251,7 +251,7 @@ def _plan(data: DataSet, tokenizer: Tokenizer, settings: ShardSettings) -> dict[
             "learned": rows.learned,
             "shard_bytes": settings.shard_bytes,
         },
-        "made_with": {name: _version(name) for name in ("tuneplan", "pyarrow")},
+        "made_with": {"tuneplan": __version__, "pyarrow": pyarrow().__version__},
         "data": [
             {"path": tally.path, "bytes": tally.size_bytes, "changed_ns": _changed_ns(tally.path)}
             for tally in data.tallies
@@ -271,13 +271,6 @@ def _identity(tokenizer: Tokenizer) -> dict[str, Any]:
         "vocab_size": tokenizer.encoder.vocab_size,
         "fingerprint": sha256(json.dumps(told).encode()).hexdigest()[:32],
     }
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
 
 
 def _changed_ns(path: str) -> int | None:
@@ -403,7 +396,7 @@ def _refuse_other(before: Mapping[str, Any], plan: Mapping[str, Any], folder: Pa
         raise UnreadableFile(
             message(
                 "other_shards",
-                "{path} holds shards that were made with another {what}; delete it, or name "
+                "{path} holds shards that were made with other {what}; delete it, or name "
                 "another folder",
                 path=str(folder),
                 what=", ".join(differs or ["data"]),
@@ -451,7 +444,6 @@ def _only_one(partial: Path) -> Iterator[None]:
     """One run at a time in a folder; the system lets go of it when a process is killed."""
     import fcntl
 
-    pyarrow()  # before anything is made
     partial.mkdir(parents=True, exist_ok=True)
     lock = partial.with_name(partial.name + ".lock")
     with lock.open("w") as file:
