@@ -54,7 +54,7 @@ $(VENV)/for-demo: pyproject.toml $(VENV)/made
 # PyTorch among it, of one version; the demo does without.
 $(VENV)/for-tests: pyproject.toml tests/constraints.txt $(VENV)/made
 	@echo "==> Installing tuneplan with what its checks need (once)"
-	$(BIN)/python -m pip install --editable '.[tokens,trace,logs,report,schedule,ray]' --group dev \
+	$(BIN)/python -m pip install --editable '.[all]' --group dev \
 		--constraint tests/constraints.txt
 	@touch $@
 

@@ -47,6 +47,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "explain": Entry("tuneplan.cli.explain", "Where one figure of the estimate comes from."),
     "data": Entry("tuneplan.cli.data", "What a data set holds, in tokens."),
     "learn": Entry("tuneplan.cli.learn", "What the logs of a run measured, beside the prediction."),
+    "watch": Entry("tuneplan.cli.watch", "A live run against its plan: arrival, cost, alerts."),
     "store": Entry("tuneplan.cli.store", "The measurements that are kept: list, export, import."),
     "validate": Entry("tuneplan.cli.validate", "Predictions against measured runs."),
     "catalog": Entry(

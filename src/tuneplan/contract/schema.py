@@ -18,13 +18,14 @@ from tuneplan.contract.checked import CheckAnswer, ImportAnswer
 from tuneplan.contract.diagnosed import OomAnswer
 from tuneplan.contract.exported import ExportAnswer
 from tuneplan.contract.job import JobFile, keys, sections
-from tuneplan.contract.learned import LearnAnswer
+from tuneplan.contract.learned import LearnAnswer, StoreAnswer
 from tuneplan.contract.measured import DataProfileAnswer, ValidateAnswer
 from tuneplan.contract.reported import ReportAnswer
 from tuneplan.contract.spellings import IRRELEVANT, SPELLINGS
 from tuneplan.contract.tokenised import DataTokenizeAnswer
 from tuneplan.contract.traced import TraceAnswer
 from tuneplan.contract.values import nearest
+from tuneplan.contract.watched import WatchAnswer
 from tuneplan.errors import UnknownName
 from tuneplan.language import message
 
@@ -44,6 +45,8 @@ _ANSWERS: Final[dict[str, type[BaseModel]]] = {
     "export": ExportAnswer,
     "learn": LearnAnswer,
     "report": ReportAnswer,
+    "store-list": StoreAnswer,
+    "watch": WatchAnswer,
     "errors": Errors,
 }
 NAMES: Final = ("job", *_ANSWERS)

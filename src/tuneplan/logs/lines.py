@@ -9,6 +9,7 @@ import ast
 import json
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -29,6 +30,7 @@ _DEEPSPEED: Final = re.compile(
 )
 _DICTIONARY: Final = re.compile(r"\{['\"][^{}]*\}")
 _TRAINER_KEYS: Final = frozenset({"epoch", "loss", "eval_loss", "train_runtime", "learning_rate"})
+_BAR: Final = re.compile(r"\| *(\d+)/(\d+) \[[\d:]+<")
 _CLOCK: Final = re.compile(r"(?:(\d+) days?, )?(\d+):(\d\d):(\d\d)")
 
 
@@ -158,6 +160,38 @@ def _stamp(text: str) -> float | None:
         return None
 
 
+class LineScanner:
+    """Reads the lines of one log in their order; knows what only the lines before tell.
+
+    The Trainer prints its entries without a step, between the states of a progress bar that counts
+    steps (``12/300 [00:24<09:36, 2.00s/it]``).
+    """
+
+    def __init__(self) -> None:
+        self._bar: tuple[int, int] | None = None
+
+    def read(self, line: str) -> tuple[str, LogPoint] | None:
+        """The format and the point of a line as it stands in the file; None where it has none."""
+        bare = bare_line(line)
+        self._look_for_bar(line)
+        for name, reader in LINE_READERS.items():
+            point = reader(bare)
+            if point is not None:
+                return name, self._with_step(point)
+        return None
+
+    def _look_for_bar(self, line: str) -> None:
+        for found in _BAR.finditer(line):
+            self._bar = int(found[1]), int(found[2])
+
+    def _with_step(self, point: LogPoint) -> LogPoint:
+        if point.step is not None or self._bar is None or Metric.EVAL_LOSS in point.values:
+            return point
+        step, total = self._bar
+        values = {Metric.TOTAL_STEPS: float(total), **point.values}
+        return replace(point, step=step, values=values)
+
+
 LineReader = Callable[[str], LogPoint | None]
 LINE_READERS: Final[Mapping[str, LineReader]] = {
     "llamafactory": llamafactory_point,
@@ -170,6 +204,7 @@ LINE_READERS: Final[Mapping[str, LineReader]] = {
 __all__ = [
     "LINE_READERS",
     "LONGEST_LINE",
+    "LineScanner",
     "bare_line",
     "deepspeed_point",
     "llamafactory_point",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from tuneplan.language import message
-from tuneplan.logs.lines import LINE_READERS, LONGEST_LINE, bare_line
+from tuneplan.logs.lines import LINE_READERS, LONGEST_LINE, LineScanner
 from tuneplan.logs.refusing import io_reason, unreadable
 from tuneplan.spec.answer import Notice
 from tuneplan.spec.run_log import LogPoint, RunLog
@@ -33,12 +33,10 @@ def _read(file: IO[str], path: Path) -> RunLog | None:
     """
     points: dict[str, list[LogPoint]] = {name: [] for name in LINE_READERS}
     others: Counter[str] = Counter()
+    scanner = LineScanner()
     for number, line in enumerate(_lines(file), start=1):
-        for name, reader in LINE_READERS.items():
-            point = reader(line)
-            if point is not None:
-                points[name].append(point)
-                break
+        if (read := scanner.read(line)) is not None:
+            points[read[0]].append(read[1])
         if number == _TRIED_LINES and not any(points.values()):
             return None
     best = max(points, key=lambda name: len(points[name]))
@@ -56,14 +54,14 @@ def _read(file: IO[str], path: Path) -> RunLog | None:
 
 
 def _lines(file: IO[str]) -> Iterator[str]:
-    """Lines that may be records; a progress bar's own carriage returns are no line ends."""
+    """Lines that may be records; the rest of one that is too long is passed over."""
     while line := file.readline(LONGEST_LINE):
         if len(line) == LONGEST_LINE and not line.endswith("\n"):
             while (rest := file.readline(LONGEST_LINE)) and not rest.endswith("\n"):
                 pass
             yield ""
             continue
-        yield bare_line(line)
+        yield line
 
 
 def _counted(points: list[LogPoint]) -> tuple[LogPoint, ...]:
