@@ -7,6 +7,7 @@ that is replaced by another, one that vanishes for a while, a half-written line,
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -16,7 +17,7 @@ from tuneplan.logs.lines import LONGEST_LINE, LineScanner
 from tuneplan.logs.registry import find_logs
 from tuneplan.logs.tensorboard_events import is_event_file, read_event_file
 from tuneplan.logs.trainer_state import read_trainer_state
-from tuneplan.spec.run_log import LogPoint, Metric
+from tuneplan.spec.run_log import LogPoint, Metric, RunLog
 
 _CHUNK: Final = 4 * 2**20
 _LOOK_EVERY: Final = 10  # looks between two searches for new files
@@ -115,8 +116,15 @@ class _Reread:
         if len(log.points) < self._count:
             self._count = 0
         for point in log.points[self._count :]:
-            yield News(format=log.format, point=point, absolute_time=self._absolute_time)
+            told = replace(point, values={**_whole(log), **point.values})
+            yield News(format=log.format, point=told, absolute_time=self._absolute_time)
         self._count = len(log.points)
+
+
+def _whole(log: RunLog) -> dict[Metric, float]:
+    """What a log says of the whole run, that each of its points may be seen in it."""
+    total = log.totals.get(Metric.TOTAL_STEPS)
+    return {} if total is None else {Metric.TOTAL_STEPS: total}
 
 
 class _Tail:
