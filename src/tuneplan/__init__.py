@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 from tuneplan._version import __version__
 
 if TYPE_CHECKING:
-    from tuneplan._api import check, estimate, export, plan, trace, validate
+    from tuneplan._api import budget, check, estimate, export, plan, trace, validate
     from tuneplan.contract.reading import load_job
     from tuneplan.errors import InputError, InvalidRequest, MissingExtra, Mistake, TuneplanError
+    from tuneplan.planner.budget import Budget
     from tuneplan.planner.check import JobCheck
     from tuneplan.planner.estimate import JobEstimate
     from tuneplan.planner.export import JobExport
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Assumption",
     "Basis",
+    "Budget",
     "DataProfile",
     "Entry",
     "Estimate",
@@ -42,6 +44,7 @@ __all__ = [
     "TuneplanError",
     "Validation",
     "__version__",
+    "budget",
     "check",
     "estimate",
     "export",
@@ -53,11 +56,12 @@ __all__ = [
 ]
 
 _HOMES = {
-    "tuneplan._api": ("check", "estimate", "export", "plan", "trace", "validate"),
+    "tuneplan._api": ("budget", "check", "estimate", "export", "plan", "trace", "validate"),
     "tuneplan.contract.reading": ("load_job",),
     "tuneplan.errors": (
         *("InputError", "InvalidRequest", "MissingExtra", "Mistake", "TuneplanError"),
     ),
+    "tuneplan.planner.budget": ("Budget",),
     "tuneplan.planner.check": ("JobCheck",),
     "tuneplan.planner.estimate": ("JobEstimate",),
     "tuneplan.planner.export": ("JobExport",),

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tuneplan.contract.reading import load_job
+from tuneplan.planner.budget import Budget, budget_jobs
 from tuneplan.planner.changing import with_settings
 from tuneplan.planner.check import JobCheck, check_configuration
 from tuneplan.planner.estimate import JobEstimate, estimate_job
@@ -26,6 +27,9 @@ from tuneplan.planner.validate import validate as validate_runs
 from tuneplan.spec.stated import StatedJob
 from tuneplan.tracing.images import image_size
 from tuneplan.units import parse_bytes
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
 
 Job: TypeAlias = StatedJob | str | Path | Mapping[str, Any]
 
@@ -111,6 +115,33 @@ def trace(
         images=tuple(map(image_size, images)),
         use_cache=use_cache,
         progress=progress,
+    )
+
+
+def budget(
+    job: Job,
+    *more: Job,
+    generator: Generator,
+    draws: int = 10_000,
+    today: date | None = None,
+) -> Budget:
+    """What a project costs: hours and money as chances, phases, offers, what matters most.
+
+    Args:
+        job: As for ``estimate``; its ``project`` section says what is done around the run.
+        more: Other jobs, which are done after it, one after the other.
+        generator: Of NumPy; the same state gives the same answer.
+        draws: Cases that are drawn.
+        today: As for ``estimate``.
+
+    Raises:
+        InputError: What the user can mend; ``.mistakes`` lists all of it.
+        MissingExtra: Data files are to be read and the ``tokens`` extra is not installed.
+    """
+    day = today or _today()
+    stated = [_stated(job) for job in (job, *more)]
+    return budget_jobs(
+        [(one, sources_for(one, today=day)) for one in stated], generator=generator, draws=draws
     )
 
 

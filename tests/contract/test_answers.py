@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 import sample_answers
+import sample_money
 from tuneplan.contract.answers import Errors, Fit
 from tuneplan.contract.job_document import job_document
 from tuneplan.contract.parts import (
@@ -45,6 +46,7 @@ ANSWERS: dict[str, BaseModel] = {
     "export": sample_answers.exported(),
     "report": sample_answers.reported(),
     "explain": sample_answers.explain(),
+    "budget": sample_money.budget(),
     "catalog": sample_answers.catalog(),
     "data-profile": sample_answers.data_profile(),
     "data-tokenize": sample_answers.data_tokenize(),

@@ -101,6 +101,9 @@ def test_no_number_is_taken_that_no_run_can_have(key: str, value: float) -> None
     allowed = {
         *("adapter.lora_dropout", "limits.headroom", "data.eval_fraction"),
         "training.max_grad_norm",
+        *("parallelism.max_live_parameters", "parallelism.persistence_threshold"),
+        *("project.num_experiments", "project.num_sweep_runs"),
+        *("project.failure_fraction", "project.idle_fraction"),
     }
     if value == 0 and key in allowed:
         load_job({"model": "7B"}, overrides={key: value})

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tuneplan.contract.job_document import job_document
 from tuneplan.contract.reading import load_job, load_job_text
 from tuneplan.errors import InvalidRequest, Mistake, UnreadableFile
 from tuneplan.spec.stated import StatedJob, StatedRecipe
@@ -216,6 +217,17 @@ limits:
         ("limits: {budget: 5 XYZ}", "unknown_currency"),
         ("limits: {budget: $500}", "unknown_currency"),
         ("project: {retry_factor: [3, 1]}", "range_reversed"),
+        ("project: {idle_fraction: [0.4, 0.1]}", "range_reversed"),
+        ("project: {idle_fraction: 1}", "out_of_bounds"),
+        ("project: {experiment_fraction: 0}", "out_of_bounds"),
+        ("project: {failure_fraction: [0.1, 0.2, 0.3]}", "not_a_range_of"),
+        ("project: {setup_time: 4}", "quantity_without_unit"),
+        ("project: {setup_time: [2 h, 1 h]}", "range_reversed"),
+        ("project: {evaluation_time: soon}", "quantity_without_unit"),
+        ("project: {start: next week}", "not_a_day"),
+        ("project: {start: 2026-02-30}", "not_a_day"),
+        ("project: {storage_price: 0.05}", "money_without_currency"),
+        ("project: {network: 1 GB}", "unknown_unit"),
         ("data: {num_samples: 9, quantiles: {p50: 9, p95: 3}}", "quantiles_fall"),
         ("data: {num_samples: 9, quantiles: {p500: 9}}", "not_a_quantile"),
     ],
@@ -421,3 +433,26 @@ class TestFiles:
         path = tmp_path / "job.json"
         path.write_text(json.dumps({"model": "模型/七", "data": "x.jsonl"}, indent="\t"))
         assert load_job(path).data.path == ("x.jsonl",)
+
+
+def test_a_project_is_read_and_said_again() -> None:
+    written = {
+        "model": "7B",
+        "project": {
+            "num_experiments": 0,
+            "experiment_fraction": [0.1, 0.3],
+            "retry_factor": 2,
+            "evaluation_time": ["30 min", "1 h"],
+            "setup_time": "4 h",
+            "start": "2026-12-07",
+            "duration": "2 month",
+            "network": "1 Gbit/s",
+            "storage": "2 TB",
+            "storage_price": "0.05 USD",
+        },
+    }
+    job = load_job(written)
+    assert job.project.evaluation_time == (1800.0, 3600.0)
+    assert job.project.setup_time == (14400.0, 14400.0)
+    assert job.project.network == 125e6
+    assert load_job(job_document(job)).project == job.project

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 import sample_answers
+import sample_money
+from tuneplan.report.budget import budget_text
 from tuneplan.report.check import check_text
 from tuneplan.report.estimate import estimate_text
 from tuneplan.report.explain import explain_text
@@ -15,6 +17,8 @@ from tuneplan.report.plan import plan_text
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 REPORTS = {
+    "budget": lambda: budget_text(sample_money.budget(), Page()),
+    "budget-wide": lambda: budget_text(sample_money.budget(), Page(width=120), full=True),
     "check": lambda: check_text(sample_answers.check(), Page()),
     "check-wide": lambda: check_text(sample_answers.check(), Page(width=120), full=True),
     "estimate": lambda: estimate_text(sample_answers.estimate(), Page()),

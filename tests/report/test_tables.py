@@ -5,7 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sample_answers
+import sample_money
 from tuneplan.contract.parts import Money, MoneyRange, Range
+from tuneplan.report.budget import budget_text
 from tuneplan.report.catalog import catalog_text
 from tuneplan.report.estimate import estimate_text
 from tuneplan.report.explain import explain_text
@@ -29,6 +31,7 @@ from tuneplan.units import GIB
 REPORTS = {
     "estimate": lambda page: estimate_text(sample_answers.estimate(), page),
     "plan": lambda page: plan_text(sample_answers.plan(), page),
+    "budget": lambda page: budget_text(sample_money.budget(), page, full=True),
     "explain": lambda page: explain_text(sample_answers.explain(), page),
     "catalog": lambda page: catalog_text(sample_answers.catalog(), page),
     "catalog entry": lambda page: catalog_text(sample_answers.catalog(1), page),

@@ -45,6 +45,9 @@ COMMANDS: Final[dict[str, Entry]] = {
         "tuneplan.cli.report", "The document to hand on: HTML, Markdown, JSON or XLSX."
     ),
     "explain": Entry("tuneplan.cli.explain", "Where one figure of the estimate comes from."),
+    "budget": Entry(
+        "tuneplan.cli.budget", "What a whole project costs: chances, phases, week by week."
+    ),
     "data": Entry("tuneplan.cli.data", "What a data set holds, in tokens."),
     "learn": Entry("tuneplan.cli.learn", "What the logs of a run measured, beside the prediction."),
     "watch": Entry("tuneplan.cli.watch", "A live run against its plan: arrival, cost, alerts."),

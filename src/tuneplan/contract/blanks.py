@@ -36,6 +36,20 @@ _BLANKS: Final = {
     "parallelism.strategy": "searched by `plan`",
     "limits.headroom": "0.2",
     "limits.allow_interruptible": "searched by `plan`",
+    "limits.single_tenant": "does not matter",
+    "project.num_experiments": "0",
+    "project.experiment_fraction": "1: each is a full run",
+    "project.num_sweep_runs": "0",
+    "project.sweep_fraction": "1: each is a full run",
+    "project.data_iterations": "1",
+    "project.retry_factor": "`[1.5, 3]`",
+    "project.failure_fraction": "0",
+    "project.runs_in_parallel": "1",
+    "project.start": "weeks without dates",
+    "project.duration": "as the hours ask for",
+    "project.proof_of_concept_time": "as the hours ask for",
+    "project.main_time": "as the hours ask for",
+    "project.hand_over_time": "as the hours ask for",
 }
 _OF_SECTION: Final = {
     "": "left out",
@@ -45,7 +59,7 @@ _OF_SECTION: Final = {
     "training": "framework default",
     "parallelism": "1",
     "limits": "no limit",
-    "project": "not part of the plan",
+    "project": "not counted",
 }
 
 

@@ -1,9 +1,10 @@
 """The job file, key by key: type, bounds, meaning.
 
-How the model is trained stands in ``job_training.py``, what it runs on in ``job_hardware.py``;
-everything else, and the file as a whole, here. Every field is ``Annotated`` with a reader
-(``values.py``) and described once; the reference page, the JSON Schema and the checks are all made
-from them. A blank key is ``None``.
+How the model is trained stands in ``job_training.py``, what it runs on in ``job_hardware.py``, the
+project around it in ``job_project.py``; everything else, and the file as a whole, here.
+
+Every field is ``Annotated`` with a reader (``values.py``) and described once; the reference page,
+the JSON Schema and the checks are all made from them. A blank key is ``None``.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pydantic import Field
 from pydantic_core import PydanticUndefined
 
 from tuneplan.contract.job_hardware import HardwareSection, ParallelismSection
+from tuneplan.contract.job_project import ProjectSection
 from tuneplan.contract.job_training import AdapterSection, QuantizationSection, TrainingSection
 from tuneplan.contract.section import Section
 from tuneplan.contract.values import (
@@ -32,7 +34,6 @@ from tuneplan.contract.written import (
     ByName,
     FrameworkPin,
     Quantiles,
-    RetryFactor,
     Version,
 )
 from tuneplan.units import parse_money, parse_seconds
@@ -123,20 +124,6 @@ class LimitsSection(Section):
     )
     allow_interruptible: Annotated[bool | None, Flag()] = Field(
         None, description="Spot and preemptible offers count."
-    )
-
-
-class ProjectSection(Section):
-    """The project around the run, for the whole budget."""
-
-    num_experiments: Annotated[int | None, Number(low=1, high=1_000_000, whole=True)] = Field(
-        None, description="Runs that are expected before the last one."
-    )
-    retry_factor: Annotated[tuple[float, float] | None, RetryFactor()] = Field(
-        None, description="How often a run is repeated: a number or `[low, high]`."
-    )
-    runs_in_parallel: Annotated[int | None, Number(low=1, high=1_000_000, whole=True)] = Field(
-        None, description="Runs at the same time."
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from tuneplan.contract.job import keys
 from tuneplan.contract.plain_json import json_value
 from tuneplan.spec.answer import Assumption
-from tuneplan.spec.stated import StatedJob
+from tuneplan.spec.stated import StatedJob, StatedProject
 
 _SAME_NAME: Final = ("model", "prices", "accelerators", "models", "goal")
 # How a resolved setting is said in a job file, where the word differs.
@@ -59,7 +59,7 @@ def _stated(job: StatedJob) -> Iterator[tuple[str, Any]]:
     for section in ("adapter", "quantization", "training", "parallelism"):
         yield from _fields(section, getattr(recipe, section))
     yield from _fields("data", job.data)
-    yield from _fields("project", job.project)
+    yield from _project(job.project)
     yield "data.quantiles", _quantiles(job.data.quantiles)
     yield from _hardware(job)
     yield from _limits(job)
@@ -76,6 +76,23 @@ def _quantiles(quantiles: Mapping[float, float]) -> dict[str, float] | None:
     ends = {0.0: "min", 1.0: "max"}
     named = {ends.get(share, f"p{share * 100:g}"): length for share, length in quantiles.items()}
     return named or None
+
+
+def _project(project: StatedProject) -> Iterator[tuple[str, Any]]:
+    times = ("duration", "proof_of_concept_time", "main_time", "hand_over_time")
+    units = {**dict.fromkeys(times, "s"), "network": "B/s", "storage": "B"}
+    for path, value in _fields("project", project):
+        name = path.rpartition(".")[2]
+        if name in units:
+            yield path, _with_unit(value, units[name])
+        elif value is not None and name == "start":
+            yield path, value.isoformat()
+        elif value is None or not name.endswith(("_time", "_price")):
+            yield path, value
+        elif name.endswith("_price"):
+            yield path, _with_unit(value[0], value[1])
+        else:
+            yield path, [_with_unit(float(end), "s") for end in value]
 
 
 def _hardware(job: StatedJob) -> Iterator[tuple[str, Any]]:

@@ -14,6 +14,7 @@ from tuneplan.contract.answers import (
     ExplainAnswer,
     PlanAnswer,
 )
+from tuneplan.contract.budgeted import BudgetAnswer
 from tuneplan.contract.checked import CheckAnswer, ImportAnswer
 from tuneplan.contract.diagnosed import OomAnswer
 from tuneplan.contract.exported import ExportAnswer
@@ -38,6 +39,7 @@ _ANSWERS: Final[dict[str, type[BaseModel]]] = {
     "import": ImportAnswer,
     "oom": OomAnswer,
     "explain": ExplainAnswer,
+    "budget": BudgetAnswer,
     "catalog": CatalogAnswer,
     "data-profile": DataProfileAnswer,
     "data-tokenize": DataTokenizeAnswer,

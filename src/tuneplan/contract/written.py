@@ -9,6 +9,7 @@ from typing import Any, Final
 from tuneplan.contract.values import (
     Choice,
     Number,
+    Quantity,
     Reader,
     Refused,
     Text,
@@ -19,7 +20,7 @@ from tuneplan.contract.values import (
 from tuneplan.errors import InvalidQuantity
 from tuneplan.frozen import dataclass
 from tuneplan.language import message
-from tuneplan.units import parse_bytes_per_s
+from tuneplan.units import parse_bytes_per_s, parse_seconds
 
 SOFTWARE: Final = (
     "torch",
@@ -289,15 +290,113 @@ class RetryFactor(Reader):
         return "number, or `[low, high]`"
 
 
+def _two(value: Any, wanted: str) -> list[Any]:
+    items = value if isinstance(value, list | tuple) else [value, value]
+    if len(items) != 2:
+        raise Refused(message("not_a_range_of", "expects {wanted} or [low, high]", wanted=wanted))
+    return list(items)
+
+
+def _ordered(low: Any, high: Any, written: list[Any]) -> tuple[Any, Any]:
+    if low > high:
+        raise Refused(
+            message("range_reversed", "{low} is above {high}", low=written[0], high=written[1])
+        )
+    return low, high
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shares(Reader):
+    """A share from 0 to 1, or a range of it."""
+
+    below_one: bool = False
+    above_zero: bool = False
+
+    def one(self, value: Any) -> tuple[float, float]:
+        """Low and high."""
+        number = Number(low=0, high=1, open_low=self.above_zero, open_high=self.below_one)
+        items = _two(value, "one share")
+        low, high = (float(number.one(item)) for item in items)
+        found: tuple[float, float] = _ordered(low, high, items)
+        return found
+
+    def schema(self) -> dict[str, Any]:
+        """A number or two."""
+        number = {"type": "number", "minimum": 0, "maximum": 1}
+        pair = {"type": "array", "items": number, "minItems": 2, "maxItems": 2}
+        return {"anyOf": [number, pair]}
+
+    @property
+    def describes(self) -> str:
+        """The type in words."""
+        return "share from 0 to 1, or `[low, high]`"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times(Reader):
+    """A duration, or a range of it, in seconds."""
+
+    example: str
+
+    def one(self, value: Any) -> tuple[float, float]:
+        """Low and high."""
+        quantity = Quantity(parse=parse_seconds, example=self.example, high=3.2e9)
+        items = _two(value, "one duration")
+        low, high = (quantity.one(item) for item in items)
+        found: tuple[float, float] = _ordered(low, high, items)
+        return found
+
+    def schema(self) -> dict[str, Any]:
+        """A text or two."""
+        text = {"type": "string", "pattern": "[0-9]", "examples": [self.example]}
+        pair = {"type": "array", "items": text, "minItems": 2, "maxItems": 2}
+        return {"anyOf": [text, pair]}
+
+    @property
+    def describes(self) -> str:
+        """The type in words."""
+        return f"quantity, e.g. `{self.example}`, or `[low, high]`"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Day(Reader):
+    """A day: ``2026-12-07``."""
+
+    def one(self, value: Any) -> dt.date:
+        """The date."""
+        if isinstance(value, dt.datetime):
+            return value.date()
+        if isinstance(value, dt.date):
+            return value
+        try:
+            return dt.date.fromisoformat(value.strip())
+        except (AttributeError, ValueError):
+            raise Refused(
+                message("not_a_day", "{value!r} is not a day such as 2026-12-07", value=value)
+            ) from None
+
+    def schema(self) -> dict[str, Any]:
+        """A text."""
+        return {"type": "string", "format": "date", "examples": ["2026-12-07"]}
+
+    @property
+    def describes(self) -> str:
+        """The type in words."""
+        return "day, e.g. `2026-12-07`"
+
+
 __all__ = [
     "SOFTWARE",
     "ByName",
     "Choice",
+    "Day",
     "FrameworkPin",
     "InterNode",
     "Occasions",
     "Quantiles",
     "RetryFactor",
+    "Shares",
     "Targets",
+    "Times",
     "Version",
 ]

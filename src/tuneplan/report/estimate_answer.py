@@ -41,6 +41,7 @@ from tuneplan.planner.evaluating import MemoryAnswer, TimeAnswer
 from tuneplan.planner.resolving import Resolved
 from tuneplan.spec import answer as core
 from tuneplan.spec.hardware import Cluster
+from tuneplan.spec.offer import Offer as CoreOffer
 
 DECIDING_QUANTITY = "allocated peak + unusable fragmentation + context"
 
@@ -198,24 +199,28 @@ def _time(time: TimeAnswer) -> Time:
 
 def cost_model(cost: billing.Cost) -> Cost:
     """A cost with its offer and addends."""
-    offer = cost.offer
-    price, per = (offer.price, "hour")
-    if offer.term_price is not None and offer.term_hours:
-        price, per = offer.term_price, f"{offer.term_hours} hours"
     return Cost(
         total=money_range_model(cost.total),
-        offer=Offer(
-            provider=offer.provider,
-            name=offer.name,
-            price=money_model(price, decimals=4),
-            per=per,
-            as_of=offer.as_of.isoformat(),
-            source=offer.source,
-            region=offer.region,
-        ),
+        offer=offer_model(cost.offer),
         items=[
             CostItem(name=item.name, amount=money_range_model(item.amount)) for item in cost.items
         ],
+    )
+
+
+def offer_model(offer: CoreOffer) -> Offer:
+    """An offer with its price: of an hour, or of a term."""
+    price, per = (offer.price, "hour")
+    if offer.term_price is not None and offer.term_hours:
+        price, per = offer.term_price, f"{offer.term_hours} hours"
+    return Offer(
+        provider=offer.provider,
+        name=offer.name,
+        price=money_model(price, decimals=4),
+        per=per,
+        as_of=offer.as_of.isoformat(),
+        source=offer.source,
+        region=offer.region,
     )
 
 
@@ -243,5 +248,6 @@ __all__ = [
     "hardware_model",
     "money_range_model",
     "notice_models",
+    "offer_model",
     "unique_assumptions",
 ]

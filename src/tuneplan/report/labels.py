@@ -155,6 +155,7 @@ def group_label(name: str) -> str:
         "hardware": say("Hardware"),
         "parallelism": say("Hardware"),
         "limits": say("Limits"),
+        "project": say("Project"),
         "software": say("Software"),
         "framework": say("Software"),
         "energy": say("Energy"),
@@ -185,3 +186,26 @@ def goal_label(goal: str) -> str:
         "balanced": say("balanced"),
         "smallest": say("smallest"),
     }.get(goal, goal)
+
+
+def phase_of_project_label(phase: str) -> str:
+    """A phase of a project in words."""
+    return {
+        "proof_of_concept": say("proof of concept"),
+        "main": say("main runs"),
+        "hand_over": say("hand-over"),
+    }.get(phase, phase)
+
+
+def driver_label(name: str) -> str:
+    """An open figure of a project in words."""
+    return {
+        "run_hours": say("hours of one run"),
+        "experiment_fraction": say("length of an experiment"),
+        "sweep_fraction": say("length of a sweep's run"),
+        "retry_factor": say("repetitions of a run"),
+        "failure_fraction": say("runs that fail"),
+        "evaluation_hours": say("hours of an evaluation"),
+        "setup_hours": say("hours of set-up"),
+        "idle_fraction": say("idle share of rented hours"),
+    }.get(name, name)

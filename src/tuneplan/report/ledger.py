@@ -39,6 +39,12 @@ _IMPORTANT: Final = (
     "data.mean_tokens",
     "data.quantiles",
     "tokenizer",
+    "project.num_experiments",
+    "project.data_iterations",
+    "project.retry_factor",
+    "project.failure_fraction",
+    "project.idle_fraction",
+    "project.main_time",
 )
 _FEW: Final = 6  # so many are all shown
 _LEAD: Final = ("model.",)  # dimensions that were filled in for a bare size

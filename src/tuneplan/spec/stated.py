@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
+from datetime import date
 from decimal import Decimal
 from types import MappingProxyType
 from typing import Any
@@ -185,11 +186,32 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatedProject:
-    """The ``project`` section: the experiments around the run."""
+    """The ``project`` section: what is done around the run. Ranges are (low, high), times seconds.
+
+    ``network`` is in bytes per second, ``storage`` in bytes; prices are (amount, currency): of a
+    GB that leaves, and of a GB and month.
+    """
 
     num_experiments: int | None = None
+    experiment_fraction: tuple[float, float] | None = None
+    num_sweep_runs: int | None = None
+    sweep_fraction: tuple[float, float] | None = None
+    data_iterations: int | None = None
     retry_factor: tuple[float, float] | None = None
+    failure_fraction: tuple[float, float] | None = None
+    evaluation_time: tuple[float, float] | None = None
+    setup_time: tuple[float, float] | None = None
+    idle_fraction: tuple[float, float] | None = None
     runs_in_parallel: int | None = None
+    start: date | None = None
+    duration: float | None = None
+    proof_of_concept_time: float | None = None
+    main_time: float | None = None
+    hand_over_time: float | None = None
+    network: float | None = None
+    egress_price: tuple[Decimal, str] | None = None
+    storage: int | None = None
+    storage_price: tuple[Decimal, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
