@@ -73,6 +73,14 @@ from tuneplan.contract.parts import (
 )
 from tuneplan.contract.reading import load_job
 from tuneplan.contract.reported import ReportAnswer
+from tuneplan.contract.scheduled import (
+    BrokenDeadline,
+    PoolMachine,
+    ScheduleAnswer,
+    ScheduledJob,
+    ScheduledOn,
+    Totals,
+)
 from tuneplan.contract.tokenised import (
     DataTokenizeAnswer,
     Shard,
@@ -558,6 +566,65 @@ def exported() -> ExportAnswer:
         exported_peak_bytes=None,
         assumptions=[],
         warnings=[],
+    )
+
+
+def scheduled() -> ScheduleAnswer:
+    totals = Totals(
+        makespan_s=7200.0,
+        lateness_s=0.0,
+        num_late=0,
+        cost=Money(amount="12.00", currency="USD"),
+    )
+    return ScheduleAnswer(
+        **header("schedule", as_of=DAY),
+        objective="makespan",
+        status="feasible",
+        objective_value=7200.0,
+        objective_bound=6900.0,
+        gap_fraction=0.04,
+        elapsed_s=1.5,
+        starts_at="2026-12-07T09:00:00+00:00",
+        jobs=[
+            ScheduledJob(
+                name="chat",
+                priority=2,
+                after=[],
+                on=[ScheduledOn(machine="lab", accelerator="NVIDIA L4", cards=[0, 1])],
+                need_bytes=20 * 2**30,
+                start_s=0.0,
+                end_s=7200.0,
+                starts_at="2026-12-07T09:00:00+00:00",
+                ends_at="2026-12-07T11:00:00+00:00",
+                duration_s=Range(low=7000, likely=7200, high=8000, basis=Basis.ANALYTIC),
+                deadline_s=10800.0,
+                late_s=0.0,
+                cost=Money(amount="12.00", currency="USD"),
+            )
+        ],
+        machines=[
+            PoolMachine(
+                name="lab",
+                accelerator="NVIDIA L4",
+                cards=4,
+                memory_bytes=22 * 2**30,
+                price=Money(amount="12.0000", currency="USD"),
+                busy_card_hours=4.0,
+                idle_fraction=0.5,
+            )
+        ],
+        idle_fraction=0.5,
+        makespan_s=Range(low=7000, likely=7200, high=8000, basis=Basis.ANALYTIC),
+        total=totals,
+        first_come=totals,
+        infeasible=[
+            BrokenDeadline(
+                name="big", end_s=9000.0, deadline_s=3600.0, alone=True, message="big ends late"
+            )
+        ],
+        assumptions=[],
+        warnings=[],
+        written=[],
     )
 
 

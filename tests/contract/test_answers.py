@@ -45,6 +45,7 @@ ANSWERS: dict[str, BaseModel] = {
     "oom": sample_answers.out_of_memory(),
     "export": sample_answers.exported(),
     "report": sample_answers.reported(),
+    "schedule": sample_answers.scheduled(),
     "explain": sample_answers.explain(),
     "budget": sample_money.budget(),
     "catalog": sample_answers.catalog(),

@@ -9,11 +9,14 @@ import sample_answers
 import sample_money
 from tuneplan.report.budget import budget_text
 from tuneplan.report.check import check_text
+from tuneplan.report.document import estimate_document
 from tuneplan.report.estimate import estimate_text
 from tuneplan.report.explain import explain_text
 from tuneplan.report.imported import import_text
+from tuneplan.report.markdown import markdown
 from tuneplan.report.page import Page
 from tuneplan.report.plan import plan_text
+from tuneplan.report.schedule import schedule_text
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 REPORTS = {
@@ -25,6 +28,8 @@ REPORTS = {
     "estimate-all": lambda: estimate_text(sample_answers.estimate(), Page(), full=True),
     "explain": lambda: explain_text(sample_answers.explain(), Page()),
     "import": lambda: import_text(sample_answers.imported(), Page(), full=True),
+    "schedule": lambda: schedule_text(sample_answers.scheduled(), Page()),
+    "report": lambda: markdown(estimate_document(sample_answers.check())),
     "plan": lambda: plan_text(sample_answers.plan(), Page()),
 }
 

@@ -41,6 +41,9 @@ COMMANDS: Final[dict[str, Entry]] = {
     "import": Entry("tuneplan.cli.import_", "A job file from the configuration of a framework."),
     "oom": Entry("tuneplan.cli.oom", "What ran out of memory, and the fixes, cheapest first."),
     "export": Entry("tuneplan.cli.export", "A job as ready-to-run configuration and launch files."),
+    "schedule": Entry(
+        "tuneplan.cli.schedule", "Several jobs on few accelerators: who runs where and when."
+    ),
     "report": Entry(
         "tuneplan.cli.report", "The document to hand on: HTML, Markdown, JSON or XLSX."
     ),

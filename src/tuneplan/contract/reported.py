@@ -101,7 +101,7 @@ class ReportedSection(Part):
 class ReportAnswer(Header):
     """The answer of ``report``."""
 
-    kind: str = Field(json_schema_extra={"enum": ["estimate", "plan"]})
+    kind: str = Field(json_schema_extra={"enum": ["estimate", "plan", "schedule"]})
     title: str
     subtitle: str
     sections: list[ReportedSection]

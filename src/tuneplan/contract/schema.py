@@ -22,6 +22,7 @@ from tuneplan.contract.job import JobFile, keys, sections
 from tuneplan.contract.learned import LearnAnswer, StoreAnswer
 from tuneplan.contract.measured import DataProfileAnswer, ValidateAnswer
 from tuneplan.contract.reported import ReportAnswer
+from tuneplan.contract.scheduled import ScheduleAnswer
 from tuneplan.contract.spellings import IRRELEVANT, SPELLINGS
 from tuneplan.contract.tokenised import DataTokenizeAnswer
 from tuneplan.contract.traced import TraceAnswer
@@ -49,6 +50,7 @@ _ANSWERS: Final[dict[str, type[BaseModel]]] = {
     "report": ReportAnswer,
     "store-list": StoreAnswer,
     "watch": WatchAnswer,
+    "schedule": ScheduleAnswer,
     "errors": Errors,
 }
 NAMES: Final = ("job", *_ANSWERS)

@@ -130,7 +130,7 @@ class Document:
     """What is handed on.
 
     Attributes:
-        kind: ``estimate`` or ``plan``: what is reported.
+        kind: ``estimate``, ``plan`` or ``schedule``: what is reported.
         as_of: Day of the answer, ISO 8601.
     """
 

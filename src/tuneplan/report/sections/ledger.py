@@ -19,21 +19,7 @@ def assumptions_section(
     """Every assumption with its source and how to say otherwise; the job as it was taken."""
     blocks: list[Block] = []
     if assumptions:
-        blocks.append(
-            Table(
-                title=say("Assumptions ({count})", count=len(assumptions)),
-                columns=(
-                    Column(name=say("Group")),
-                    Column(name=say("Key")),
-                    Column(name=say("Value")),
-                    Column(name=say("Why")),
-                    Column(name=say("Source")),
-                    Column(name=say("How to set it")),
-                ),
-                rows=tuple(_assumption(one) for one in assumptions),
-                folded=True,
-            )
-        )
+        blocks.append(assumption_table(assumptions))
     else:
         blocks.append(Paragraph(text=say("Nothing had to be assumed."), tone="quiet"))
     blocks.append(Facts(title=say("The job"), rows=tuple(_job(job))))
@@ -46,6 +32,23 @@ def assumptions_section(
         )
     )
     return Section(name="assumptions", title=say("Assumptions"), blocks=tuple(blocks))
+
+
+def assumption_table(assumptions: Sequence[Assumption]) -> Table:
+    """Each assumption with its source and how to say otherwise."""
+    return Table(
+        title=say("Assumptions ({count})", count=len(assumptions)),
+        columns=(
+            Column(name=say("Group")),
+            Column(name=say("Key")),
+            Column(name=say("Value")),
+            Column(name=say("Why")),
+            Column(name=say("Source")),
+            Column(name=say("How to set it")),
+        ),
+        rows=tuple(_assumption(one) for one in assumptions),
+        folded=True,
+    )
 
 
 def _assumption(one: Assumption) -> tuple[Cell, ...]:
