@@ -392,7 +392,7 @@ class Result:
     def first_fix(self) -> str | None:
         """The first that helps."""
         fixes = self.answer.fixes if self.answer else ()
-        return next((fix.change.code for fix in fixes if not fix.cannot_help_because), None)
+        return next((fix.change.kind for fix in fixes if not fix.cannot_help_because), None)
 
 
 def _as_run(job: StatedJob, case: Case) -> StatedJob:

@@ -162,7 +162,7 @@ def test_where_it_does_not_fit_the_first_change_makes_it_fit() -> None:
 def test_where_it_does_not_fit_the_smallest_cards_that_hold_it_are_tried() -> None:
     job = load_job(JOBS[1])
     tried = Trying(job, estimate_job(job, SOURCES), SOURCES).all()
-    cards = {one.change.name: one.outcome for one in tried if one.change.kind == "card"}
+    cards = {one.change.name: one.outcome for one in tried if one.change.kind == "larger_card"}
     assert cards
     assert all(outcome.fits and outcome.keeps(0.2) for outcome in cards.values())
     fitting = load_job(JOBS[0])
@@ -240,3 +240,41 @@ def test_torchtune_which_has_no_autocast_is_told_its_own_way_to_bf16() -> None:
     assert bf16.change.settings == {"training.dtype": "bfloat16", "training.precision": "none"}
     then = estimate_job(with_settings(job, dict(bf16.change.settings)), SOURCES)
     assert then.memory.ranges.needed_bytes.likely < now.memory.ranges.needed_bytes.likely
+
+
+@pytest.mark.parametrize(
+    ("framework", "strategies", "lacks"),
+    [
+        ("megatron", {"zero1", "ddp"}, {"liger", "qlora", "optimizer_8bit"}),
+        ("nemo", {"zero1", "ddp"}, {"liger", "qlora", "optimizer_8bit"}),
+        ("torchtune", {"fsdp2"}, {"liger"}),
+        ("litgpt", {"fsdp"}, {"liger"}),
+    ],
+)
+def test_only_what_the_framework_can_do_is_tried(
+    framework: str, strategies: set[str], lacks: set[str]
+) -> None:
+    for cards in (1, 4):
+        tree = {
+            "model": "meta-llama/Meta-Llama-3-8B", "method": "full", "framework": framework,
+            "data": CHATS, "hardware": {"accelerator": "A100 SXM", "accelerators_per_node": cards},
+        }  # fmt: skip
+        changes = changes_of(resolve_job(load_job(tree), SOURCES))
+        asked = {one.settings.get("parallelism.strategy") for one in changes}
+        assert asked <= strategies | {"single", None}
+        assert not lacks & {one.name for one in changes}
+        assert "lora" in {one.name for one in changes}
+
+
+def test_megatron_splits_matrices_over_more_cards_and_keeps_the_batch() -> None:
+    tree = {
+        "model": "meta-llama/Meta-Llama-3-8B", "method": "full", "framework": "megatron",
+        "data": CHATS, "training": {"gradient_accumulation_steps": 4},
+        "hardware": {"accelerator": "A100 SXM", "accelerators_per_node": 8},
+    }  # fmt: skip
+    changes = {one.name: one for one in changes_of(resolve_job(load_job(tree), SOURCES))}
+    assert {"zero1", "tensor_2", "tensor_4", "tensor_8"} <= set(changes)
+    # 4 micro-batches x 8 replicas = 8 micro-batches x 4 replicas
+    settings = changes["tensor_2"].settings
+    assert settings["training.gradient_accumulation_steps"] == 8
+    assert settings["parallelism.tensor"] == 2

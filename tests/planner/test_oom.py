@@ -14,11 +14,14 @@ from tuneplan.contract.reading import load_job
 from tuneplan.diagnosis.oom_cause import Cause, FoundCause
 from tuneplan.diagnosis.oom_stage import IN_A_STEP, Confidence, FoundStage, Stage
 from tuneplan.diagnosis.oom_text import read_log
+from tuneplan.estimation.uncertainty import Fit
+from tuneplan.frameworks.registry import find_framework
 from tuneplan.planner.estimate import estimate_job
 from tuneplan.planner.oom import Diagnosis, diagnose_job, diagnose_log
 from tuneplan.planner.oom_changes import levers
 from tuneplan.planner.oom_ranking import Fix
 from tuneplan.planner.oom_situation import Situation, evaluation_of
+from tuneplan.planner.recipe_changes import lacking
 from tuneplan.planner.sources import Sources
 from tuneplan.units import GIB
 
@@ -55,13 +58,13 @@ def _diagnosed(job: str, log: str | None, over: str) -> Diagnosis:
 
 
 def fix_named(found: Diagnosis, code: str) -> Fix:
-    return next(fix for fix in found.fixes if fix.change.code == code)
+    return next(fix for fix in found.fixes if fix.change.kind == code)
 
 
-def likely_need_with(job: dict[str, Any], settings: dict[str, Any]) -> tuple[float, int]:
-    memory = estimate_job(load_job(job, overrides=settings), SOURCES).memory
-    assert memory.fit is not None
-    return memory.ranges.needed_bytes.likely, memory.fit.capacity_bytes
+def fit_with(job: dict[str, Any], settings: dict[str, Any]) -> Fit:
+    fit = estimate_job(load_job(job, overrides=settings), SOURCES, replays=True).memory.fit
+    assert fit is not None
+    return fit
 
 
 @pytest.mark.parametrize("job", [LORA_8B, FULL_7B], ids=["lora", "full"])
@@ -73,8 +76,10 @@ def test_whether_a_fix_is_enough_is_what_the_job_file_with_it_says(job: dict[str
     ]
     assert len(judged) >= 6
     for fix in judged:
-        need, capacity = likely_need_with(job, dict(fix.change.settings))
-        assert fix.enough_alone is (need <= (1 - HEADROOM) * capacity), fix.change.code
+        fit = fit_with(job, dict(fix.change.settings))
+        assert fix.enough_alone is fit.keeps(HEADROOM), fix.change.kind
+        assert fix.fit_after is not None
+        assert fix.fit_after.verdict is fit.verdict, fix.change.kind
 
 
 def test_the_smallest_combination_fits_and_none_of_its_parts_does_alone() -> None:
@@ -85,19 +90,18 @@ def test_the_smallest_combination_fits_and_none_of_its_parts_does_alone() -> Non
     settings: dict[str, Any] = {}
     for change in combination.changes:
         settings |= change.settings
-    need, capacity = likely_need_with(LORA_8B, settings)
-    assert need <= (1 - HEADROOM) * capacity
-    assert need == pytest.approx(combination.needed_bytes.likely, rel=0.01)
+    fit = fit_with(LORA_8B, settings)
+    assert fit.keeps(HEADROOM)
+    assert fit.needed_bytes.likely == pytest.approx(combination.needed_bytes.likely, rel=0.01)
     for change in combination.changes:
-        alone, _ = likely_need_with(LORA_8B, dict(change.settings))
-        assert alone > (1 - HEADROOM) * capacity
+        assert not fit_with(LORA_8B, dict(change.settings)).keeps(HEADROOM)
 
 
 def test_the_combination_leads_the_fixes_and_what_cannot_help_ends_them() -> None:
     found = diagnosed(LORA_8B)
     assert found.smallest_combination is not None
-    chosen = {change.code for change in found.smallest_combination.changes}
-    assert {fix.change.code for fix in found.fixes[: len(chosen)]} == chosen
+    chosen = {change.kind for change in found.smallest_combination.changes}
+    assert {fix.change.kind for fix in found.fixes[: len(chosen)]} == chosen
     hindered = [fix.cannot_help_because is not None for fix in found.fixes]
     assert hindered == sorted(hindered)
 
@@ -146,7 +150,7 @@ def test_a_fix_that_cannot_help_says_why(changes: dict[str, Any], code: str, why
         cause=FoundCause(cause=Cause.SHORTAGE),
         capacity_bytes=24 * GIB,
     )
-    because = next(lever.cannot for lever in levers(at) if lever.name == code)
+    because = next(lever.cannot for lever in levers(at) if lever.kind == code)
     assert because is not None
     assert because.code == why
 
@@ -189,7 +193,7 @@ def test_a_log_with_large_pieces_is_cured_by_expandable_segments() -> None:
     found = diagnosed(small, samples.BEFORE_2_1)
     assert found.cause.cause is Cause.FRAGMENTATION
     first = found.fixes[0]
-    assert first.change.code == "expandable_segments"
+    assert first.change.kind == "expandable_segments"
     assert first.enough_alone
     assert first.saves_bytes is not None
     assert first.saves_bytes.likely == round(4.25 * GIB)
@@ -244,9 +248,9 @@ def test_in_an_evaluation_its_batch_comes_first() -> None:
     job = {**LORA_8B, "training": training}
     found = diagnosed(job, samples.traceback_of("eval", "CUDA out of memory."))
     assert found.stage.stage is Stage.EVALUATION
-    assert found.fixes[0].change.code == "eval_batch"
+    assert found.fixes[0].change.kind == "eval_batch"
     assert found.smallest_combination is not None
-    assert [change.code for change in found.smallest_combination.changes] == ["eval_batch"]
+    assert [change.kind for change in found.smallest_combination.changes] == ["eval_batch"]
 
 
 def test_outside_an_evaluation_its_batch_cannot_help() -> None:
@@ -268,7 +272,7 @@ def test_an_evaluation_grows_with_its_batch_by_the_logits_in_fp32_at_least() -> 
 def test_where_main_memory_ran_out_the_card_s_fixes_cannot_help() -> None:
     found = diagnosed(FULL_7B, samples.traceback_of("save", samples.HOST[7]))
     assert found.cause.cause is Cause.HOST
-    assert found.fixes[0].change.code == "sharded_checkpoints"
+    assert found.fixes[0].change.kind == "sharded_checkpoints"
     because = fix_named(found, "smaller_batch").cannot_help_because
     assert because is not None
     assert because.code == "host_ran_out"
@@ -316,14 +320,14 @@ def test_a_log_alone_tells_stage_cause_and_figures_but_no_savings() -> None:
     assert found.stage.stage is Stage.FIRST_FORWARD
     assert found.cause.cause is Cause.FRAGMENTATION
     assert found.capacity_bytes == round(23.69 * GIB)
-    assert found.fixes[0].change.code == "expandable_segments"
+    assert found.fixes[0].change.kind == "expandable_segments"
     assert all(fix.time_fraction is None for fix in found.fixes)
     assert "no_job" in {notice.message.code for notice in found.notices}
 
 
 def test_a_log_alone_leaves_out_what_its_stage_excludes() -> None:
     found = diagnose_log(read_log(samples.traceback_of("optimizer_step", samples.FROM_2_1)))
-    because = {fix.change.code: fix.cannot_help_because for fix in found.fixes}
+    because = {fix.change.kind: fix.cannot_help_because for fix in found.fixes}
     assert because["checkpointing"] is not None
     assert because["optimizer_8bit"] is None
 
@@ -359,7 +363,7 @@ def test_what_helps_only_with_another_change_is_found_too() -> None:
     # Loading and training are both too large: each cure alone saves nothing at the other.
     found = diagnosed(QLORA_70B, **{"training.gradient_checkpointing": False})
     assert found.smallest_combination is not None
-    codes = {change.code for change in found.smallest_combination.changes}
+    codes = {change.kind for change in found.smallest_combination.changes}
     assert {"sharded_loading", "checkpointing"} <= codes
     assert all(fix.cannot_help_because is None for fix in found.fixes[: len(codes)])
 
@@ -368,16 +372,17 @@ def test_less_offload_helps_main_memory_only_where_the_card_has_room() -> None:
     job = {**FULL_7B, "parallelism": {"strategy": "zero3", "offload": "params"}}
     killed = samples.traceback_of("load", samples.HOST[7])
     tight = diagnosed(job, killed)
-    levels = [fix for fix in tight.fixes if fix.change.code == "less_offload"]
+    levels = [fix for fix in tight.fixes if fix.change.kind == "less_offload"]
     wide = diagnosed(job, killed, **{"hardware.accelerator": "NVIDIA H200 SXM"})
-    roomy = [fix for fix in wide.fixes if fix.change.code == "less_offload"]
+    roomy = [fix for fix in wide.fixes if fix.change.kind == "less_offload"]
     assert [fix.change.settings["parallelism.offload"] for fix in roomy] == ["optimizer", "none"]
     assert all(fix.cannot_help_because is None for fix in roomy)
     assert all(fix.saves_bytes and fix.saves_bytes.likely > 10 * GIB for fix in roomy)
     for fix in levels:
-        need, capacity = likely_need_with(job, dict(fix.change.settings))
+        changed = load_job(job, overrides=dict(fix.change.settings))
+        need = estimate_job(changed, SOURCES).memory.ranges.needed_bytes.likely
         hindered = fix.cannot_help_because is not None
-        assert hindered is (need > (1 - HEADROOM) * capacity)
+        assert hindered is (need > (1 - HEADROOM) * tight.capacity_bytes)
     assert fix_named(wide, "nvme_offload").time_fraction is None
 
 
@@ -432,9 +437,41 @@ def test_more_cards_keep_the_batch_or_say_that_it_grows() -> None:
     times = fix.change.settings["hardware.num_nodes"]
     assert fix.change.settings["training.gradient_accumulation_steps"] * times == 8
     fix = fix_named(diagnosed(FULL_7B, **{"training.gradient_accumulation_steps": 1}), "more_cards")
-    assert fix.change.text.code == "change_count_grown"
+    assert fix.change.message.code == "change_count_grown"
 
 
 def test_more_cards_than_a_stated_batch_can_be_split_over_are_no_fix() -> None:
     found = diagnosed(FULL_7B, **{"training.global_batch_size": 8})
-    assert "more_cards" not in {fix.change.code for fix in found.fixes}
+    assert "more_cards" not in {fix.change.kind for fix in found.fixes}
+
+
+@pytest.mark.parametrize("framework", ["megatron", "nemo", "torchtune", "litgpt"])
+@pytest.mark.parametrize("cards", [1, 8])
+def test_no_fix_asks_for_what_the_framework_cannot_do(framework: str, cards: int) -> None:
+    changes = {"framework": framework, "hardware.accelerators_per_node": cards}
+    found = diagnosed({**FULL_7B, "data": {"num_samples": 1000, "mean_tokens": 800}}, **changes)
+    can = {one.value for one in find_framework(framework).strategies} | {"single"}
+    for fix in found.fixes:
+        if fix.cannot_help_because is None:
+            assert fix.change.settings.get("parallelism.strategy", "single") in can
+            assert lacking(framework, fix.change) is None
+
+
+def test_a_larger_card_is_enough_where_check_says_that_it_fits() -> None:
+    # 35 GiB allocated: by a usual ratio of fragments a card of 48 GB keeps 20 % free, in a replay
+    # of the allocator it does not.
+    job = {
+        "model": "meta-llama/Meta-Llama-3-8B", "method": "lora",
+        "data": {"num_samples": 20_000, "mean_tokens": 600},
+        "training": {"max_length": 2048, "per_device_train_batch_size": 4},
+        "hardware": {"accelerator": "RTX 4090"},
+    }  # fmt: skip
+    found = diagnose_job(load_job(job), SOURCES)
+    card = fix_named(found, "larger_card")
+    fit = fit_with(job, dict(card.change.settings))
+    assert card.enough_alone is True
+    assert card.fit_after is not None
+    assert (card.fit_after.verdict, card.enough_alone) == (fit.verdict, fit.keeps(HEADROOM))
+    too_small = fit_with(job, {"hardware.accelerator": "NVIDIA RTX A6000"})
+    assert not too_small.keeps(HEADROOM)
+    assert found.needed_bytes == fit_with(job, {}).needed_bytes

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import Field, FiniteFloat, JsonValue
 
+from tuneplan.contract.answers import Fit
 from tuneplan.contract.parts import Assumption, Bytes, Header, Money, Notice, Part, Range
 
 
@@ -73,7 +74,12 @@ class OomFix(Part):
     settings: dict[str, JsonValue]
     saves_bytes: Range | None = None
     costs: OomCosts
-    enough_alone: bool | None = None
+    fit_after: Fit | None = Field(
+        None, description="The verdict on the job with this change, by the rule of `check`."
+    )
+    enough_alone: bool | None = Field(
+        None, description="Whether it then surely fits and keeps limits.headroom."
+    )
     cannot_help_because: str | None = None
 
 

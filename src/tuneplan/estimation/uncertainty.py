@@ -64,6 +64,11 @@ class Fit:
     headroom_bytes: float
     needed_bytes: Estimate
 
+    def keeps(self, headroom_fraction: float) -> bool:
+        """Whether the job surely fits and leaves this share of the card free."""
+        room = self.headroom_bytes >= headroom_fraction * self.capacity_bytes
+        return self.verdict is Verdict.FITS and room
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reserving:

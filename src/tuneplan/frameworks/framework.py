@@ -12,6 +12,7 @@ from tuneplan.frozen import dataclass
 from tuneplan.spec.parallelism import Strategy
 from tuneplan.spec.recipe import Method
 
+ANY_STRATEGY = tuple(one for one in Strategy if one is not Strategy.SINGLE)
 HUGGING_FACE_LIBRARIES = ("torch", "transformers", "peft", "accelerate", "bitsandbytes")
 
 
@@ -27,6 +28,8 @@ class Framework:
         method, strategy: What runs when the job names none.
         defaults: What each job key is when blank.
         stack: What the framework makes of the settings.
+        strategies: Those of several cards that it can run, as described here.
+        lacks: Libraries of kernels and states that it has no switch for.
         on_one_card: Strategy of a single rank, where an engine runs even there.
         degrees: Names of the degrees (tensor, pipeline, context, expert) that it can run.
         packing_needs_flash: Packing is refused without a flash kernel.
@@ -40,6 +43,8 @@ class Framework:
     strategy: Callable[[Context, Method], Default[Strategy]]
     defaults: Callable[[Context, Head], Defaults]
     stack: Callable[[Context, Settings], Stack]
+    strategies: tuple[Strategy, ...] = ANY_STRATEGY
+    lacks: tuple[str, ...] = ()
     on_one_card: Strategy = Strategy.SINGLE
     packing_needs_flash: bool = False
     degrees: tuple[str, ...] = ()

@@ -154,6 +154,8 @@ LITGPT = Framework(
     libraries=("torch", "bitsandbytes"),
     method=_method,
     strategy=_strategy,
+    strategies=(Strategy.FSDP,),
+    lacks=("Liger-Kernel",),
     defaults=litgpt_defaults,
     stack=litgpt_stack,
 )

@@ -143,6 +143,8 @@ TORCHTUNE = Framework(
     libraries=("torch", "bitsandbytes"),
     method=_method,
     strategy=_strategy,
+    strategies=(Strategy.FSDP2,),
+    lacks=("Liger-Kernel",),
     defaults=torchtune_defaults,
     stack=torchtune_stack,
 )

@@ -9,7 +9,7 @@ from typing import Final
 from tuneplan.diagnosis.outcome import Outcome
 from tuneplan.estimation.uncertainty import Fit
 from tuneplan.frozen import dataclass
-from tuneplan.planner.changes import Change
+from tuneplan.planner.change import Change
 from tuneplan.planner.outcomes import outcome_of
 from tuneplan.planner.variants import TriedChange, Trying
 
@@ -17,6 +17,7 @@ NUM_BEST: Final = 3
 _WORTH_SAYING: Final = 0.03  # of the time, the cost or the memory
 _MUCH_LONGER: Final = 3.0  # times the duration, for which a change must save more
 _MUCH_CHEAPER: Final = 0.15
+_OPPOSITES: Final = {"larger_batch": "smaller_batch", "more_cards": "fewer_cards"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,10 +160,11 @@ def _by_goal(
 
 
 def _one_of_a_kind(ranked: Iterable[TriedChange]) -> Iterator[TriedChange]:
-    """The best of each kind: one micro-batch, one number of cards."""
+    """The best of each kind: one micro-batch, one number of cards; LoRA and QLoRA may both be."""
     seen: set[str] = set()
     for one in ranked:
-        kind = one.change.kind
+        kind = _OPPOSITES.get(one.change.kind, one.change.kind)
+        kind = one.change.name if kind == "adapter" else kind
         if kind not in seen:
             seen.add(kind)
             yield one

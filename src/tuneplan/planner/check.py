@@ -137,7 +137,7 @@ def _variants(trying: Trying, tried: Sequence[TriedChange]) -> dict[str, Variant
         if one.change.name in _MUST_FIT and one.outcome.fits:
             full = outcome_of(trying.in_full(one))
             found[one.change.name] = _variant(one, full)
-    fewer = [one for one in tried if one.change.kind == "one_card"]
+    fewer = [one for one in tried if one.change.kind == "fewer_cards"]
     fewer = [one for one in fewer if one.outcome.fits and one.outcome.keeps(headroom)]
     if fewer:
         fewest = min(fewer, key=_cards)

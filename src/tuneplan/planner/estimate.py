@@ -351,17 +351,23 @@ def fits_on_every_card(
     resolved: Resolved, memory: MemoryAnswer, sources: Sources
 ) -> tuple[tuple[str, Fit], ...]:
     """Every card of the catalogue that can run the job, smallest first."""
-    found = []
-    for accelerator in sources.accelerators.accelerators:
-        if not _can_run(accelerator, resolved.recipe):
-            continue
-        ranges = memory_ranges(
-            memory.ranges.peak_bytes,
-            context_bytes=accelerator.context_bytes,
-            capacity_bytes=accelerator.capacity_bytes,
-        )
-        found.append((accelerator.name, fit_on(ranges.needed_bytes, accelerator.capacity_bytes)))
+    found = [
+        (accelerator.name, fit_on_card(memory, accelerator))
+        for accelerator in sources.accelerators.accelerators
+        if _can_run(accelerator, resolved.recipe)
+    ]
     return tuple(sorted(found, key=lambda pair: (pair[1].capacity_bytes, pair[0])))
+
+
+def fit_on_card(memory: MemoryAnswer, accelerator: Accelerator) -> Fit:
+    """The verdict on a job of this memory on a card, by the rule of the job's own card."""
+    ranges = memory_ranges(
+        memory.ranges.peak_bytes,
+        context_bytes=accelerator.context_bytes,
+        capacity_bytes=accelerator.capacity_bytes,
+        reserving=memory.reserving,
+    )
+    return fit_on(ranges.needed_bytes, accelerator.capacity_bytes)
 
 
 def _can_run(accelerator: Accelerator, recipe: TrainingRecipe) -> bool:

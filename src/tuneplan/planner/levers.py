@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from typing import Final
 
 from tuneplan.errors import TuneplanError
 from tuneplan.frozen import dataclass
-from tuneplan.language import Message, message
+from tuneplan.planner.change import Change
+from tuneplan.planner.changes import (
+    attentions,
+    checkpointings,
+    fused_losses,
+    half_dtypes,
+    packings,
+)
 from tuneplan.planner.dataset import Dataset
 from tuneplan.planner.estimate import JobEstimate, estimate_job
+from tuneplan.planner.recipe_changes import lacking
+from tuneplan.planner.resolving import Resolved
 from tuneplan.planner.sources import Sources
 from tuneplan.spec.stated import StatedJob
+
+# What a plan does not search by itself.
+_TRIED: Final = (packings, checkpointings, attentions, fused_losses, half_dtypes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,13 +31,10 @@ class Lever:
     """A change and what it saves.
 
     Attributes:
-        key, value: The job key to set.
         saves: ``hours_fraction``, ``cost_fraction``, ``peak_bytes``: positive = less.
     """
 
-    change: Message
-    key: str
-    value: object
+    change: Change
     saves: Mapping[str, float]
 
 
@@ -37,18 +46,27 @@ def next_best_lever(
     None where no change saves at least 3 % of the time or of the memory.
     """
     tried: list[Lever] = []
-    for key, value, change, changed in _changes(job, now):
+    for change in _changes(now.resolved):
         try:
-            then = estimate_job(changed, sources, dataset=dataset)
+            then = estimate_job(change.applied(job), sources, dataset=dataset)
         except TuneplanError:
             continue
-        tried.append(Lever(change=change, key=key, value=value, saves=_saves(now, then)))
+        tried.append(Lever(change=change, saves=_saves(now, then)))
     fast = [lever for lever in tried if lever.saves.get("hours_fraction", 0.0) >= 0.03]
     if fast:
-        return max(fast, key=lambda lever: (lever.saves["hours_fraction"], lever.key))
+        return max(fast, key=lambda lever: (lever.saves["hours_fraction"], lever.change.name))
     peak = now.memory.ranges.peak_bytes.likely
     small = [lever for lever in tried if lever.saves["peak_bytes"] >= 0.03 * peak]
-    return max(small, key=lambda lever: (lever.saves["peak_bytes"], lever.key)) if small else None
+    return max(
+        small, key=lambda lever: (lever.saves["peak_bytes"], lever.change.name), default=None
+    )
+
+
+def _changes(resolved: Resolved) -> Iterator[Change]:
+    for kind in _TRIED:
+        for change in kind(resolved):
+            if lacking(resolved.recipe.framework, change) is None:
+                yield change
 
 
 def _saves(now: JobEstimate, then: JobEstimate) -> dict[str, float]:
@@ -64,31 +82,3 @@ def _saves(now: JobEstimate, then: JobEstimate) -> dict[str, float]:
         if before.currency == after.currency and before.amount:
             saves["cost_fraction"] = float(1 - after.amount / before.amount)
     return saves
-
-
-def _changes(job: StatedJob, now: JobEstimate) -> Iterator[tuple[str, object, Message, StatedJob]]:
-    recipe, training = now.resolved.recipe, job.recipe.training
-
-    def with_training(**changes: object) -> StatedJob:
-        changed = replace(training, **changes)  # type: ignore[arg-type]
-        return replace(job, recipe=replace(job.recipe, training=changed))
-
-    if not recipe.packing:
-        text = message("lever_packing", "pack samples (training.packing: true)")
-        yield "training.packing", True, text, with_training(packing=True)
-    if recipe.gradient_checkpointing.value != "none":
-        text = message(
-            "lever_checkpointing", "switch checkpointing off (training.gradient_checkpointing)"
-        )
-        key = "training.gradient_checkpointing"
-        yield key, False, text, with_training(gradient_checkpointing=False)
-    if not recipe.attention.value.startswith("flash"):
-        text = message("lever_flash", "use flash attention (training.attn_implementation)")
-        key = "training.attn_implementation"
-        yield key, "flash_attention_2", text, with_training(attn_implementation="flash_attention_2")
-    if not recipe.kernels.fused_norm:
-        text = message("lever_liger", "use fused kernels (training.use_liger_kernel: true)")
-        yield "training.use_liger_kernel", True, text, with_training(use_liger_kernel=True)
-    if recipe.autocast and str(recipe.frozen_dtype) == "float32":
-        text = message("lever_dtype", "load the weights in bfloat16 (training.dtype)")
-        yield "training.dtype", "bfloat16", text, with_training(dtype="bfloat16")

@@ -14,10 +14,11 @@ from tuneplan.errors import NotSupported
 from tuneplan.estimation.persistent import persistent
 from tuneplan.frozen import dataclass
 from tuneplan.language import message
+from tuneplan.planner.change import Lever
 from tuneplan.planner.estimate import JobEstimate, estimate_job
 from tuneplan.planner.importing import Configuration, in_own_words
-from tuneplan.planner.oom_cards import larger_card, more_cards
-from tuneplan.planner.oom_changes import Lever, levers
+from tuneplan.planner.oom_cards import larger_card_lever, more_cards_lever
+from tuneplan.planner.oom_changes import levers
 from tuneplan.planner.oom_host import host_levers
 from tuneplan.planner.oom_notices import on_configuration, on_job, on_log
 from tuneplan.planner.oom_ranking import Combination, Fix, combine, judge, judge_change, rank
@@ -208,7 +209,9 @@ def _cures(at: Situation) -> tuple[tuple[Fix, ...], Combination | None, bool | N
     if at.cause.cause is Cause.HOST:
         return _of_host(at)
     own = tuple(levers(at))
-    cards = tuple(lever for lever in (more_cards(at), larger_card(at)) if lever is not None)
+    cards = tuple(
+        lever for lever in (more_cards_lever(at), larger_card_lever(at)) if lever is not None
+    )
     fixes = judge(at, (*own, *cards))
     if at.cause.cause is Cause.FRAGMENTATION:
         return _of_fragmentation(at, own, fixes)
@@ -222,10 +225,10 @@ def _cures(at: Situation) -> tuple[tuple[Fix, ...], Combination | None, bool | N
 def _of_host(at: Situation) -> tuple[tuple[Fix, ...], Combination | None, bool | None]:
     """The card's fixes cannot help; what main memory needs is told apart."""
     because = message("host_ran_out", "main memory ran out, not the card's")
-    on_card = [lever for lever in levers(at) if lever.name not in ("offload", "checkpoint_offload")]
+    on_card = [lever for lever in levers(at) if lever.kind not in ("offload", "checkpoint_offload")]
     hindered = [replace(lever, cannot=because) for lever in on_card]
     fixes = (*judge(at, tuple(host_levers(at))), *judge(at, hindered))
-    known = [replace(fix, enough_alone=None) if not fix.cannot_help_because else fix
+    known = [replace(fix, enough_alone=None, fit_after=None) if not fix.cannot_help_because else fix
              for fix in fixes]  # fmt: skip
     return tuple(sorted(known, key=lambda fix: fix.cannot_help_because is not None)), None, None
 
@@ -237,10 +240,12 @@ def _of_fragmentation(
     capacity = at.capacity_bytes
     fits = capacity is not None and at.needed_bytes.likely <= capacity
     fixes = tuple(
-        replace(fix, enough_alone=fits) if fix.change.code == "expandable_segments" else fix
+        replace(fix, enough_alone=fits, fit_after=at.fit_of(at.needed_bytes))
+        if fix.change.kind == "expandable_segments"
+        else fix
         for fix in fixes
     )
-    segments = next(fix for fix in fixes if fix.change.code == "expandable_segments")
+    segments = next(fix for fix in fixes if fix.change.kind == "expandable_segments")
     if fits and segments.cannot_help_because is None:
         combination = Combination(changes=(segments.change,), needed_bytes=at.needed_bytes)
         return rank(fixes, combination), combination, False
@@ -252,10 +257,10 @@ def _ranked(
     at: Situation, fixes: Sequence[Fix], combination: Combination | None
 ) -> tuple[Fix, ...]:
     """In order; what is in the combination at the level that it has there."""
-    chosen = {change.code: change for change in combination.changes} if combination else {}
+    chosen = {change.kind: change for change in combination.changes} if combination else {}
     shown = [
-        replace(judge_change(at, chosen[fix.change.code]), cannot_help_because=None)
-        if fix.change.code in chosen
+        replace(judge_change(at, chosen[fix.change.kind]), cannot_help_because=None)
+        if fix.change.kind in chosen
         else fix
         for fix in fixes
     ]

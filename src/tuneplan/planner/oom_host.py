@@ -8,7 +8,7 @@ from dataclasses import replace
 from tuneplan.diagnosis.oom_stage import Stage
 from tuneplan.estimation.persistent import persistent
 from tuneplan.language import message
-from tuneplan.planner.oom_changes import Change, Lever, Price
+from tuneplan.planner.change import Change, Lever, Price, outside_job
 from tuneplan.planner.oom_situation import Situation, evaluation_of
 from tuneplan.spec.parallelism import Offload, Strategy
 from tuneplan.units import GIB, format_gib
@@ -29,7 +29,7 @@ def host_levers(at: Situation) -> Iterator[Lever]:
 
 
 def _one(change: Change) -> Lever:
-    return Lever(name=change.code, levels=(change,))
+    return Lever(levels=(change,))
 
 
 def _ranks(at: Situation) -> int:
@@ -52,7 +52,7 @@ def _kept_on_host(at: Situation) -> Lever:
         "preprocess_logits_for_metrics)",
     )
     saves = samples * each if samples else None
-    return _one(Change(code="kept_logits", text=text, price=Price.NOTHING, saves_bytes=saves))
+    return _one(outside_job("kept_logits", text, saves_bytes=saves))
 
 
 def _sharded_checkpoints(at: Situation) -> Lever:
@@ -64,9 +64,7 @@ def _sharded_checkpoints(at: Situation) -> Lever:
         "stage3_gather_16bit_weights_on_model_save), or save_only_model",
     )
     saves = _whole_model(at) + held.state_bytes + held.master_bytes
-    return _one(
-        Change(code="sharded_checkpoints", text=text, price=Price.NOTHING, saves_bytes=saves)
-    )
+    return _one(outside_job("sharded_checkpoints", text, saves_bytes=saves))
 
 
 def _one_copy(at: Situation) -> Lever:
@@ -79,7 +77,7 @@ def _one_copy(at: Situation) -> Lever:
         ranks=ranks,
     )
     saves = _whole_model(at) * (ranks - 1)
-    return _one(Change(code="one_copy", text=text, price=Price.NOTHING, saves_bytes=saves or None))
+    return _one(outside_job("one_copy", text, saves_bytes=saves or None))
 
 
 def _less_offload(at: Situation) -> Iterator[Lever]:
@@ -94,10 +92,9 @@ def _less_offload(at: Situation) -> Iterator[Lever]:
     for kind in kinds:
         parallelism = replace(at.job.recipe.parallelism, offload=kind)
         then = at.estimate(replace(at.job, recipe=replace(at.job.recipe, parallelism=parallelism)))
-        change = Change(
-            code="less_offload",
-            text=words[kind],
-            price=Price.NOTHING,
+        change = outside_job(
+            "less_offload",
+            words[kind],
             settings={"parallelism.offload": kind},
             saves_bytes=max(host - then.memory.host_bytes.likely * _ranks(at), 0.0),
         )
@@ -110,7 +107,7 @@ def _less_offload(at: Situation) -> Iterator[Lever]:
                 need=format_gib(need),
                 room=format_gib(room),
             )
-        yield Lever(name="less_offload", levels=(change,), cannot=cannot)
+        yield Lever(levels=(change,), cannot=cannot)
 
 
 def _to_disk(at: Situation) -> Iterator[Lever]:
@@ -123,18 +120,16 @@ def _to_disk(at: Situation) -> Iterator[Lever]:
     text = message(
         "change_nvme", "offload to NVMe in place of main memory (offload_optimizer: device: nvme)"
     )
-    yield _one(
-        Change(code="nvme_offload", text=text, price=Price.SPEED, saves_bytes=states or None)
-    )
+    yield _one(outside_job("nvme_offload", text, price=Price.SPEED, saves_bytes=states or None))
 
 
 def _more_memory(at: Situation) -> Lever:
     high = at.now.memory.host_bytes.high * _ranks(at)
     gib = round(high / GIB)
     return _one(
-        Change(
-            code="more_host_memory",
-            text=message(
+        outside_job(
+            "more_host_memory",
+            message(
                 "change_host_memory",
                 "a machine with at least {size} GiB of main memory (or the job over more machines)",
                 size=gib,

@@ -10,10 +10,11 @@ from typing import Final
 from tuneplan.diagnosis.oom_stage import Stage
 from tuneplan.economics.money import convert
 from tuneplan.errors import InputError
+from tuneplan.estimation.uncertainty import Fit
 from tuneplan.frozen import dataclass
 from tuneplan.language import Message, message
+from tuneplan.planner.change import Change, Lever, Price
 from tuneplan.planner.estimate import JobEstimate
-from tuneplan.planner.oom_changes import Change, Lever, Price
 from tuneplan.planner.oom_situation import Situation, saving
 from tuneplan.spec.answer import Basis, Estimate
 from tuneplan.spec.offer import Money
@@ -33,13 +34,15 @@ class Fix:
         saves_bytes: Of the card's memory (of main memory where the host ran out); None = unknown.
         time_fraction: How much longer the run (or a step) takes: 0.2 = a fifth; None = unknown.
         money: How much more the run costs; None = unknown.
-        enough_alone: Whether the job then fits with the head-room; None where nothing tells.
+        fit_after: The verdict on the job then, by the rule of `check`; None where nothing tells.
+        enough_alone: Whether it then surely fits and keeps the head-room; None likewise.
     """
 
     change: Change
     saves_bytes: Estimate | None = None
     time_fraction: Estimate | None = None
     money: Money | None = None
+    fit_after: Fit | None = None
     enough_alone: bool | None = None
     cannot_help_because: Message | None = None
 
@@ -83,19 +86,21 @@ def _saved(fix: Fix) -> float:
 
 def judge_change(at: Situation, change: Change) -> Fix:
     """A change estimated in full."""
-    if change.apply is None:
+    if not change.changes_job:
         return _by_its_own_sum(at, change)
     try:
-        then = at.estimate(change.apply(at.job))
+        then = at.estimate(change.applied(at.job))
     except InputError as error:
         return Fix(change=change, enough_alone=False, cannot_help_because=_first_reason(error))
-    saves = saving(at.estimated_now, at.needed_of(then))
+    needed = at.needed_of(then)
+    saves, fit = saving(at.by_formula, needed), _fit_after(at, change, then)
     fix = Fix(
         change=change,
         saves_bytes=saves,
         time_fraction=_longer(at.now, then),
         money=_dearer(at, then),
-        enough_alone=_is_enough(at, at.less(at.needed_of(then)), then),
+        fit_after=fit,
+        enough_alone=fit.keeps(at.job.limits.headroom_fraction) if fit else None,
     )
     if saves.likely <= max(_WORTH * at.needed_bytes.likely, MIB) and not fix.enough_alone:
         return replace(fix, enough_alone=False, cannot_help_because=_too_little(at, saves))
@@ -126,24 +131,39 @@ def _by_its_own_sum(at: Situation, change: Change) -> Fix:
     if not size:
         return Fix(change=change, enough_alone=None)
     saves = Estimate(low=size, likely=size, high=size, basis=Basis.ANALYTIC)
-    limit = at.limit_bytes
-    alone = None
-    if limit is not None and at.is_known:
-        alone = at.needed_bytes.likely - size <= limit
+    fit = at.fit_of(_less(at.needed_bytes, size)) if at.is_known else None
+    alone = fit.keeps(at.job.limits.headroom_fraction) if fit else None
     same = Estimate(low=0.0, likely=0.0, high=0.0, basis=Basis.ASSUMED)
     longer = same if change.price is Price.NOTHING else None
-    return Fix(change=change, saves_bytes=saves, time_fraction=longer, enough_alone=alone)
+    return Fix(
+        change=change,
+        saves_bytes=saves,
+        time_fraction=longer,
+        fit_after=fit,
+        enough_alone=alone,
+    )
 
 
-def _is_enough(at: Situation, after: Estimate, then: JobEstimate) -> bool | None:
-    """Whether the changed job keeps the head-room of the card that it then runs on."""
+def _less(needed: Estimate, size: float) -> Estimate:
+    return Estimate(
+        low=max(needed.low - size, 0.0),
+        likely=max(needed.likely - size, 0.0),
+        high=max(needed.high - size, 0.0),
+        basis=needed.basis,
+    )
+
+
+def _fit_after(at: Situation, change: Change, then: JobEstimate) -> Fit | None:
+    """The verdict on the changed job on the card that it then runs on; None where nothing tells."""
     now, card = at.resolved.accelerator, then.resolved.accelerator
-    capacity = at.capacity_bytes
-    if card is not None and (now is None or card.name != now.name):
-        capacity = card.capacity_bytes
-    if capacity is None or not at.is_known:
+    other = card is not None and (now is None or card.name != now.name)
+    if not at.is_known:
         return None
-    return after.likely <= capacity * (1 - at.job.limits.headroom_fraction)
+    capacity = card.capacity_bytes if card is not None and other else None
+    fit = at.fit_of(at.less(at.needed_of(then)), capacity)
+    if fit is not None and at.is_near(fit):
+        return at.fit_of(at.replayed(change.applied(at.job)), capacity)
+    return fit
 
 
 def _longer(now: JobEstimate, then: JobEstimate) -> Estimate | None:
@@ -187,16 +207,17 @@ def combine(at: Situation, levers: Sequence[Lever], fixes: Sequence[Fix]) -> Com
     """
     if at.limit_bytes is None or at.fits_by_estimate or not at.is_known:
         return None
-    helping = {fix.change.code for fix in fixes if fix.cannot_help_because is None and _moves(fix)}
+    helping = {fix.change.kind for fix in fixes if fix.cannot_help_because is None and _moves(fix)}
     possible = {
-        lever.name: lever
+        lever.kind: lever
         for lever in levers
-        if lever.cannot is None and any(level.apply or level.saves_bytes for level in lever.levels)
+        if lever.cannot is None
+        and any(level.changes_job or level.saves_bytes for level in lever.levels)
     }
     usable = list(possible.values())
     for price in sorted({lever.levels[0].price for lever in usable} - {Price.MONEY}):
         allowed = [lever for lever in usable if lever.levels[0].price <= price]
-        sure = [lever for lever in allowed if lever.name in helping]
+        sure = [lever for lever in allowed if lever.kind in helping]
         found = _smallest(at, sure) or (_smallest(at, allowed) if sure != allowed else None)
         if found is not None:
             return found
@@ -204,7 +225,7 @@ def combine(at: Situation, levers: Sequence[Lever], fixes: Sequence[Fix]) -> Com
 
 
 def _moves(fix: Fix) -> bool:
-    return fix.change.apply is not None or bool(fix.change.saves_bytes)
+    return fix.change.changes_job or bool(fix.change.saves_bytes)
 
 
 def _smallest(at: Situation, levers: Sequence[Lever]) -> Combination | None:
@@ -234,7 +255,19 @@ def _cheapest(
         if _together(at, chosen) is not None
     ]
     milder = [_relaxed(at, chosen, levers) for chosen in fitting]
-    return min((_in_full(at, chosen) for chosen in milder), key=_cost_of, default=None)
+    in_order = sorted((_in_full(at, chosen) for chosen in (*milder, *fitting)), key=_cost_of)
+    confirmed = (_confirmed(at, one) for one in in_order)
+    return next((one for one in confirmed if one is not None), None)
+
+
+def _confirmed(at: Situation, combination: Combination) -> Combination | None:
+    """A combination that suffices by formula; near the edge only if it does in a replay too."""
+    fit = at.fit_of(combination.needed_bytes)
+    if fit is None or not at.is_near(fit):
+        return combination
+    job, own = applied(at.job, combination.changes)
+    needed = _less(at.replayed(job), own)
+    return replace(combination, needed_bytes=needed) if at.suffices(needed) else None
 
 
 def _lengthens(combination: Combination) -> float:
@@ -256,23 +289,16 @@ def _need_together(at: Situation, changes: Sequence[Change]) -> Estimate | None:
         after = at.after(job)
     except InputError:
         return None
-    limit = at.limit_bytes
-    assert limit is not None  # noqa: S101 - the caller knows
-    left = Estimate(
-        low=max(after.low - own, 0.0),
-        likely=max(after.likely - own, 0.0),
-        high=max(after.high - own, 0.0),
-        basis=after.basis,
-    )
-    return left if left.likely <= limit else None
+    left = _less(after, own)
+    return left if at.suffices(left) else None
 
 
 def applied(job: StatedJob, changes: Sequence[Change]) -> tuple[StatedJob, float]:
     """The job with all changes, and what those save that no job key says."""
     own = 0.0
     for change in changes:
-        if change.apply is not None:
-            job = change.apply(job)
+        if change.changes_job:
+            job = change.applied(job)
         else:
             own += change.saves_bytes or 0.0
     return job, own
@@ -282,10 +308,10 @@ def _relaxed(
     at: Situation, chosen: Sequence[Change], levers: Sequence[Lever]
 ) -> tuple[Change, ...]:
     """Each change at its mildest level with which the set is still enough, dearest first."""
-    by_name = {lever.name: lever for lever in levers}
+    by_name = {lever.kind: lever for lever in levers}
     milder = list(chosen)
     for place in sorted(range(len(milder)), key=lambda at_place: -milder[at_place].price):
-        for level in by_name[milder[place].code].levels:
+        for level in by_name[milder[place].kind].levels:
             tried = [*milder[:place], level, *milder[place + 1 :]]
             if _together(at, tried) is not None:
                 milder = tried
@@ -320,15 +346,15 @@ def rank(fixes: Sequence[Fix], combination: Combination | None) -> tuple[Fix, ..
 
     Within the combination the change that saves most leads; what cannot help comes last.
     """
-    chosen = {change.code for change in combination.changes} if combination else set()
+    chosen = {change.kind for change in combination.changes} if combination else set()
     return tuple(sorted(fixes, key=lambda fix: _order(fix, chosen)))
 
 
 def _order(fix: Fix, chosen: set[str]) -> tuple[int, int, float, float]:
     saved = fix.saves_bytes.likely if fix.saves_bytes else 0.0
     longer = fix.time_fraction.likely if fix.time_fraction else 0.0
-    if fix.change.code in chosen:
-        first = fix.change.code == "sharded_loading"  # without it nothing else is reached
+    if fix.change.kind in chosen:
+        first = fix.change.kind == "sharded_loading"  # without it nothing else is reached
         return (0, 0 if first else 1, -saved, longer)
     if fix.cannot_help_because is not None:
         return (4, 0, 0.0, 0.0)

@@ -10,18 +10,27 @@ from tuneplan.diagnosis.oom_evaluation import EvaluationMemory, evaluation_memor
 from tuneplan.diagnosis.oom_stage import FoundStage, Stage
 from tuneplan.diagnosis.oom_text import Failure, Source
 from tuneplan.estimation.persistent import persistent, shards_of
-from tuneplan.estimation.uncertainty import FRAGMENTATION
+from tuneplan.estimation.uncertainty import FRAGMENTATION, Fit, fit_on
 from tuneplan.frozen import dataclass
 from tuneplan.planner.dataset import Dataset
-from tuneplan.planner.estimate import JobEstimate, estimate_job, memory_by_formula, resolve_job
+from tuneplan.planner.estimate import (
+    JobEstimate,
+    estimate_job,
+    fit_on_card,
+    memory_by_formula,
+    resolve_job,
+)
 from tuneplan.planner.evaluating import DEFAULT_CONTEXT_BYTES
 from tuneplan.planner.resolving import Resolved
 from tuneplan.planner.sources import Sources
 from tuneplan.spec.answer import Basis, Estimate
+from tuneplan.spec.hardware import Accelerator
 from tuneplan.spec.parallelism import Offload, Strategy
 from tuneplan.spec.stated import StatedJob
 
 _HALF_BYTES = 2
+# Of the limit: between these a replay may find what a ratio of fragmentation does not.
+_NEAR = (0.8, 1.02)
 
 
 @dataclass(frozen=True)
@@ -66,7 +75,9 @@ class Situation:
     @cached_property
     def needed_bytes(self) -> Estimate:
         """What the job needs on the card, never less than what it was seen to ask for."""
-        estimated = self.estimated_now
+        return self._as_seen(self.estimated_now)
+
+    def _as_seen(self, estimated: Estimate) -> Estimate:
         seen = self.seen_bytes
         if seen is None or seen <= estimated.likely:
             return estimated
@@ -91,18 +102,32 @@ class Situation:
 
         Where the estimate says that the job fits and the log has no figures, it is not.
         """
-        failure, limit = self.failure, self.limit_bytes
+        failure = self.failure
         if failure is None or failure.source in (Source.HOST, Source.PAGED):
             return True
         if failure.allocated is not None and failure.requested is not None:
             return True
-        return limit is not None and self.estimated_now.likely > limit
+        return self.capacity_bytes is not None and not self.suffices(self.estimated_now)
 
     @property
     def fits_by_estimate(self) -> bool:
         """Whether the estimate alone sees no shortage."""
-        limit = self.limit_bytes
-        return limit is not None and self.needed_bytes.likely <= limit
+        return self.suffices(self.needed_bytes)
+
+    def fit_of(self, needed: Estimate, capacity_bytes: int | None = None) -> Fit | None:
+        """The verdict of `check` and `estimate` on a need; None where no capacity is known.
+
+        Args:
+            needed: What a job needs on a card.
+            capacity_bytes: Of another card than the one at hand.
+        """
+        capacity = capacity_bytes or self.capacity_bytes
+        return None if capacity is None else fit_on(needed, capacity)
+
+    def suffices(self, needed: Estimate, capacity_bytes: int | None = None) -> bool:
+        """Whether a job with this need surely fits and keeps the head-room."""
+        fit = self.fit_of(needed, capacity_bytes)
+        return fit is not None and fit.keeps(self.job.limits.headroom_fraction)
 
     def after(self, job: StatedJob) -> Estimate:
         """What a changed job needs: what is needed now less what the estimates differ by.
@@ -112,9 +137,12 @@ class Situation:
         """
         return self.less(self._needed(resolve_job(job, self.sources, dataset=self.dataset)))
 
-    def _needed(self, resolved: Resolved) -> Estimate:
-        """By the formulas; where it was loading that failed, loading has to fit too."""
-        training = memory_by_formula(resolved).ranges.needed_bytes
+    def _needed(self, resolved: Resolved, training: Estimate | None = None) -> Estimate:
+        """By the formulas; where it was loading that failed, loading has to fit too.
+
+        ``training`` is what the steps need, where it is known better.
+        """
+        training = training or memory_by_formula(resolved).ranges.needed_bytes
         total = needed(resolved, training, self.stage)
         if self.stage.stage is not Stage.LOAD:
             return total
@@ -128,8 +156,8 @@ class Situation:
 
     def less(self, then: Estimate) -> Estimate:
         """The same for an estimate of the changed job that is made already."""
-        saved = saving(self.estimated_now, then)
-        have = self.needed_bytes
+        saved = saving(self.by_formula, then)
+        have = self._as_seen(self.by_formula)
         after = sorted(
             max(value, 0.0)
             for value in (
@@ -142,7 +170,12 @@ class Situation:
 
     @cached_property
     def estimated_now(self) -> Estimate:
-        """What the formulas say that the job needs, whatever was seen."""
+        """What the estimate says that the job needs, whatever was seen."""
+        return self._needed(self.resolved, self.now.memory.ranges.needed_bytes)
+
+    @cached_property
+    def by_formula(self) -> Estimate:
+        """The same without a replay of the allocator: what changed jobs are compared with."""
         return self._needed(self.resolved)
 
     def estimate(self, job: StatedJob) -> JobEstimate:
@@ -156,6 +189,35 @@ class Situation:
     def needed_of(self, estimate: JobEstimate) -> Estimate:
         """What a changed job needs, from its estimate in full."""
         return self._needed(estimate.resolved)
+
+    def replayed(self, job: StatedJob) -> Estimate:
+        """What a changed job needs, with the allocator replayed: as an estimate of it says.
+
+        Where the run asked for more than was estimated, it asks for as much more here.
+
+        Raises:
+            InputError: The changed job cannot be.
+        """
+        then = estimate_job(job, self.sources, dataset=self.dataset, replays=True)
+        need = self._needed(then.resolved, then.memory.ranges.needed_bytes)
+        return self._as_much_more(need)
+
+    def on_card(self, accelerator: Accelerator) -> Estimate:
+        """What the job as it is needs on another card, with the same history of the allocator."""
+        fit = fit_on_card(self.now.memory, accelerator)
+        return self._as_much_more(self._needed(self.resolved, fit.needed_bytes))
+
+    def _as_much_more(self, need: Estimate) -> Estimate:
+        more = max(self.needed_bytes.likely - self.estimated_now.likely, 0.0)
+        return Estimate(
+            low=need.low + more, likely=need.likely + more, high=need.high + more, basis=need.basis
+        )
+
+    def is_near(self, fit: Fit) -> bool:
+        """Whether a need by formula is so near the edge that a replay decides."""
+        share = fit.needed_bytes.likely / fit.capacity_bytes
+        limit = 1 - self.job.limits.headroom_fraction
+        return _NEAR[0] * limit <= share <= _NEAR[1] * limit
 
 
 def _at_least(estimate: Estimate, least: float) -> Estimate:

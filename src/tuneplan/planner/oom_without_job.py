@@ -9,7 +9,7 @@ from tuneplan.diagnosis.oom_cause import Cause, unusable_bytes
 from tuneplan.diagnosis.oom_stage import Stage
 from tuneplan.diagnosis.oom_text import Failure
 from tuneplan.language import Message, message
-from tuneplan.planner.oom_changes import Change, Price
+from tuneplan.planner.change import Price, outside_job
 from tuneplan.planner.oom_ranking import Fix
 from tuneplan.spec.answer import Basis, Estimate
 
@@ -112,7 +112,7 @@ def general_fixes(stage: Stage, cause: Cause | None, failure: Failure) -> tuple[
     first = list(_first(cause, failure))
     found = [
         Fix(
-            change=Change(code=code, text=text, price=price),
+            change=outside_job(code, text, price=price),
             enough_alone=None if _can(stage, stages) else False,
             cannot_help_because=None if _can(stage, stages) else _not_there(),
         )
@@ -147,6 +147,6 @@ def _first(cause: Cause | None, failure: Failure) -> Iterator[Fix]:
 
 def _sized(code: str, text: Message, size: int) -> Fix:
     return Fix(
-        change=Change(code=code, text=text, price=Price.NOTHING),
+        change=outside_job(code, text),
         saves_bytes=Estimate(low=size, likely=size, high=size, basis=Basis.MEASURED),
     )

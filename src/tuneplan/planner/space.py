@@ -11,7 +11,7 @@ from tuneplan.catalog.accelerators import ResolvedAccelerator
 from tuneplan.errors import InvalidRequest, Mistake, NotSupported, UnknownName
 from tuneplan.frozen import dataclass
 from tuneplan.language import message
-from tuneplan.planner.changes import FSDP_ONLY
+from tuneplan.planner.layout_changes import searched_strategies
 from tuneplan.planner.sources import Sources
 from tuneplan.spec.answer import Assumption, Notice
 from tuneplan.spec.hardware import Accelerator
@@ -161,8 +161,7 @@ def _strategies(job: StatedJob, degrees: Mapping[str, int]) -> tuple[str, ...]:
     """Layouts of several cards that the framework has."""
     if degrees:
         return SPLIT_STRATEGIES
-    only = FSDP_ONLY.get(job.recipe.framework or "")
-    return STRATEGIES if only is None else (only,)
+    return searched_strategies(job.recipe.framework, STRATEGIES)
 
 
 def _degrees(job: StatedJob) -> Mapping[str, int]:

@@ -8,9 +8,11 @@ from tuneplan.diagnosis.outcome import Outcome
 from tuneplan.errors import TuneplanError
 from tuneplan.estimation.uncertainty import Verdict
 from tuneplan.frozen import dataclass
-from tuneplan.planner.changes import Change, changes_of, other_card
+from tuneplan.planner.change import Change
+from tuneplan.planner.changes import changes_of
 from tuneplan.planner.changing import with_settings
 from tuneplan.planner.estimate import JobEstimate, estimate_job, fits_on_every_card
+from tuneplan.planner.layout_changes import other_card
 from tuneplan.planner.outcomes import outcome_of
 from tuneplan.planner.sources import Sources
 from tuneplan.spec.stated import StatedJob
@@ -52,7 +54,7 @@ class Trying:
     def _tried(self) -> Iterator[TriedChange]:
         for change in (*changes_of(self._resolved), *self._larger_cards()):
             try:
-                job = self._same_work(with_settings(self.job, change.settings))
+                job = self._same_work(change.applied(self.job))
                 outcome = outcome_of(self._estimate(job, replays=False))
             except TuneplanError:  # the framework or the chip refuses it
                 continue
@@ -64,13 +66,13 @@ class Trying:
         if fit is None or fit.verdict is Verdict.FITS:
             return
         holding = [
-            name
+            (name, on.capacity_bytes)
             for name, on in fits_on_every_card(self._resolved, self._memory, self.sources)
             if on.verdict is Verdict.FITS
             and on.headroom_bytes >= self.job.limits.headroom_fraction * on.capacity_bytes
             and self.sources.offers.of(name)
         ]
-        yield from (other_card(name) for name in holding[:_CARDS_TRIED])
+        yield from (other_card(name, size) for name, size in holding[:_CARDS_TRIED])
 
     def _estimate(self, job: StatedJob, *, replays: bool) -> JobEstimate:
         return estimate_job(job, self.sources, dataset=self.dataset, replays=replays)

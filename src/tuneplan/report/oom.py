@@ -222,13 +222,21 @@ def _fixes(fixes: list[OomFix]) -> RenderableType:
                 fix.change,
                 UNKNOWN if fix.id == "larger_card" else _saved_text(fix.saves_bytes),
                 _cost_text(fix.costs).replace(", ", "\n") or UNKNOWN,
-                {True: say("yes"), False: say("no")}.get(fix.enough_alone, UNKNOWN)
-                if fix.enough_alone is not None
-                else UNKNOWN,
+                _enough_text(fix),
             )
             for fix in fixes
         ],
     )
+
+
+def _enough_text(fix: OomFix) -> str:
+    """The verdict on the job with the fix, in the words of the other commands."""
+    if fix.enough_alone is None:
+        return UNKNOWN
+    verdict = fix.fit_after.verdict if fix.fit_after else ""
+    if fix.enough_alone or verdict == "tight":
+        return say("yes") if fix.enough_alone else say("tight")
+    return say("no head-room") if verdict == "fits" else say("no")
 
 
 def _hindered(fixes: list[OomFix]) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tuneplan.contract.answers import header
+from tuneplan.contract.answers import Fit, header
 from tuneplan.contract.diagnosed import (
     OomAnswer,
     OomCombined,
@@ -19,10 +19,10 @@ from tuneplan.contract.parts import assumption_model, money_model, range_model
 from tuneplan.contract.plain_json import json_value
 from tuneplan.diagnosis.oom_matches import Match
 from tuneplan.diagnosis.oom_text import Failure, Printed
+from tuneplan.planner.change import Change
 from tuneplan.planner.oom import Diagnosis
-from tuneplan.planner.oom_changes import Change
 from tuneplan.planner.oom_ranking import Combination, Fix
-from tuneplan.report.estimate_answer import notice_models, unique_assumptions
+from tuneplan.report.estimate_answer import fit_fields, notice_models, unique_assumptions
 
 
 def oom_answer(diagnosis: Diagnosis, *, as_of: str) -> OomAnswer:
@@ -90,11 +90,12 @@ def _fix(fix: Fix, place: int) -> OomFix:
     because = fix.cannot_help_because
     return OomFix(
         rank=place,
-        id=fix.change.code,
-        change=str(fix.change.text),
+        id=fix.change.kind,
+        change=str(fix.change.message),
         settings=_settings(fix.change),
         saves_bytes=range_model(fix.saves_bytes, whole=True) if fix.saves_bytes else None,
         costs=_costs(fix),
+        fit_after=Fit(**fit_fields(fix.fit_after)) if fix.fit_after is not None else None,
         enough_alone=fix.enough_alone,
         cannot_help_because=str(because) if because else None,
     )
@@ -112,4 +113,4 @@ def _costs(fix: Fix | Combination) -> OomCosts:
 
 
 def _combined(change: Change) -> OomCombined:
-    return OomCombined(id=change.code, change=str(change.text), settings=_settings(change))
+    return OomCombined(id=change.kind, change=str(change.message), settings=_settings(change))

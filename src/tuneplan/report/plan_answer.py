@@ -69,5 +69,5 @@ def _lever(plan: Plan) -> Lever | None:
     if lever is None or not plan.entries:
         return None
     return Lever(
-        change=str(lever.change), id=plan.entries[0].id, saves=json_value(dict(lever.saves))
+        change=str(lever.change.message), id=plan.entries[0].id, saves=json_value(dict(lever.saves))
     )
