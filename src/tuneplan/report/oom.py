@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tuneplan.contract.diagnosed import OomAnswer, OomCosts, OomFix
 from tuneplan.contract.parts import Range
@@ -255,10 +255,14 @@ def _saved_text(saves: Range | None) -> str:
     return UNKNOWN if saves is None else stacked(bytes_range_text(saves))
 
 
+def _written(value: Any) -> str:
+    return say("(blank)") if value is None else value_text(value)
+
+
 def _settings(fixes: list[OomFix]) -> Iterator[RenderableType]:
     """What to write for each fix that a job key says."""
     rows = [
-        (f"{fix.rank}", ", ".join(f"{key}: {value_text(v)}" for key, v in fix.settings.items()))
+        (f"{fix.rank}", ", ".join(f"{key}: {_written(v)}" for key, v in fix.settings.items()))
         for fix in fixes
         if fix.settings
     ]
