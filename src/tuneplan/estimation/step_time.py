@@ -35,6 +35,8 @@ from tuneplan.spec.recipe import Kernels, TrainingRecipe
 # 3.10, which PyTorch's own images held until torch 2.4, took 20 us (``frameworks/data``).
 # A compiled graph launches its kernels from generated code: no dispatcher and no autograd.
 COMPILED_LAUNCH_S: Final = 4e-6
+# From the end of a kernel to the return of the call that waits for it.
+SYNCHRONIZE_S: Final = 8e-6
 # Around each micro-batch the host collates and copies the batch, and transformers' Trainer reads
 # the loss back (its nan/inf filter), so that the queue drains: an assumption of 2 ms.
 MICRO_BATCH_HOST_S: Final = 2e-3
@@ -171,11 +173,12 @@ def compute_time(
         for (stage, _), stretch in _stretches(operations, curves).items():
             for kind, seconds in stretch.by_kind.items():
                 by_kind[kind] = by_kind.get(kind, 0.0) + seconds * repeats
-            gap = np.maximum(stretch.launches * launch_s - np.asarray(stretch.busy_s), 0.0)
+            hidden = 0.0 if recipe.kernels.blocking_launches else np.asarray(stretch.busy_s)
+            gap = np.maximum(stretch.launches * launch_s - hidden, 0.0)
             gaps = gaps + gap * repeats
             for side, factor in enumerate(_LAUNCH_FACTORS):
                 host = stretch.launches * launch_s * factor
-                range_s[side] = range_s[side] + repeats * np.maximum(host - stretch.busy_s, 0.0)
+                range_s[side] = range_s[side] + repeats * np.maximum(host - hidden, 0.0)
             launches += stretch.launches * repeats
             if stage == Stage.FORWARD:
                 forward = forward + stretch.busy_s + gap
@@ -203,8 +206,12 @@ class _Stretch:
 
 
 def launch_time_s(kernels: Kernels) -> float:
-    """Host time of one operation: eager, or from the generated code of a compiled graph."""
-    return COMPILED_LAUNCH_S if kernels.compiled else kernels.host_launch_s
+    """Host time of one operation: eager, or from the generated code of a compiled graph.
+
+    Where launches block, the host also has to notice that the kernel is done.
+    """
+    each = COMPILED_LAUNCH_S if kernels.compiled else kernels.host_launch_s
+    return each + SYNCHRONIZE_S if kernels.blocking_launches else each
 
 
 def _stretches(

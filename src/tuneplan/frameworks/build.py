@@ -251,6 +251,7 @@ def _kernels(context: Context, settings: Settings, stack: Stack, ledger: Ledger)
     kernels = replace(
         stack.kernels,
         compiled=settings.torch_compile,
+        blocking_launches=context.measured.blocking_launches,
         host_launch_s=float(context.software.fact("torch", "host_launch_us").value) * 1e-6,
     )
     if settings.use_liger_kernel:

@@ -5,7 +5,7 @@ names), ``fused_ce`` (no, yes, liger, ``liger FLCE``, ``unsloth CE (foak)``, ``c
 ``amp_dtype`` (none, bf16, fp16), ``compute_dtype``, ``param_dtype``, ``attention`` (flash, sdpa,
 eager), ``activation_checkpointing`` (none, full, selective), ``parallelism`` (``single``,
 ``fsdp full_shard dp=2``, ``zero=3``, ``ddp``...), ``length_kind``, ``double_quant``, ``compile``,
-``optimizer_in_backward`` (yes). What says "unknown" or nothing is not a fact.
+``optimizer_in_backward`` (yes), ``launches`` (blocking). What says "unknown" or nothing is not a fact.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ class MeasuredFacts:
     double_quant: bool | None = None
     half_masters: bool = False
     optimizer_in_backward: bool = False
+    blocking_launches: bool = False
     compiled: bool | None = None
 
     def kernel(self, word: str) -> bool:
@@ -89,6 +90,7 @@ def read_facts(facts: Mapping[str, str]) -> MeasuredFacts:
         double_quant=_YES_NO.get(known.get("double_quant", "")),
         half_masters="bf16 master" in known.get("param_dtype", ""),
         optimizer_in_backward=known.get("optimizer_in_backward") == "yes",
+        blocking_launches=known.get("launches") == "blocking",
         compiled=_YES_NO.get(known.get("compile", "")),
     )
 

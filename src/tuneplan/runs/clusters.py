@@ -16,6 +16,7 @@ class Machine:
     Attributes:
         inter_node: As the job file writes a network: of a node, one direction.
         interconnect: Inside a node, where it is not what the cards usually have.
+        blocking_from_nodes: Jobs of so many nodes ran with ``CUDA_LAUNCH_BLOCKING=1``.
         source: Where it is described.
     """
 
@@ -23,6 +24,7 @@ class Machine:
     source: str
     inter_node: str | None = None
     interconnect: str | None = None
+    blocking_from_nodes: int | None = None
 
 
 # Jean Zay: four V100 a node; eight A100 a node; four Omni-Path links of 100 Gbit/s each. What NCCL
@@ -39,7 +41,8 @@ _MACHINES: Final = MappingProxyType(
         ("bigscience-workshop/bigscience", "A100"): Machine(
             accelerators_per_node=8,
             inter_node="50 GB/s",
-            source="train/tr11-176B-ml/README.md, hardware",
+            blocking_from_nodes=20,
+            source="train/tr11-176B-ml/README.md, hardware; chronicles-prequel.md, hanging",
         ),
         # "An older motherboard and slow PCI lanes": two cards share a desktop processor's sixteen.
         ("AnswerDotAI/fsdp_qlora", "RTX 3090"): Machine(

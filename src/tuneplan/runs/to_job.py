@@ -317,6 +317,10 @@ def _facts(run: MeasuredRun) -> Mapping[str, str]:
         facts["optimizer_in_backward"] = "yes"
     if run.num_nodes is None and run.accelerators > _CARDS_OF_A_NODE:
         facts["cards_of_a_node"] = f"{_CARDS_OF_A_NODE} assumed"
+    machine = machine_of(run)
+    blocking = machine.blocking_from_nodes if machine else None
+    if blocking is not None and (run.num_nodes or 1) >= blocking:
+        facts["launches"] = "blocking"
     return MappingProxyType(facts)
 
 

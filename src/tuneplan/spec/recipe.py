@@ -282,6 +282,8 @@ class Kernels:
 
     Attributes:
         host_launch_s: Host time of one operation, from Python to the card's queue.
+        blocking_launches: The host waits for every kernel before it launches the next
+            (``CUDA_LAUNCH_BLOCKING=1``).
     """
 
     fused_norm: bool = False
@@ -290,6 +292,7 @@ class Kernels:
     fused_adapter: bool = False
     compiled: bool = False
     host_launch_s: float = 12e-6
+    blocking_launches: bool = False
     model_code: str = "transformers"  # transformers | litgpt | torchtune | llm-foundry | megatron
 
 
