@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 from chips import A100, FULL, H100, RTX_3090, cluster, llama
 from tuneplan.catalog.kernels import load_curves
 from tuneplan.estimation.operations import AttentionShape, Operation, OperationKind, Stage
-from tuneplan.estimation.step_time import compute_time, prior_width, step_time
+from tuneplan.estimation.step_time import (
+    SYNCHRONIZE_S,
+    compute_time,
+    prior_width,
+    step_time,
+)
 from tuneplan.spec.parallelism import Parallelism, Strategy
 from tuneplan.spec.recipe import AttentionKernel, DType, Kernels
 
@@ -167,6 +172,15 @@ def test_a_step_that_waits_for_the_host_takes_launches_times_host_time():
     ]
     found = compute_time(tiny, [], FULL, CURVES)
     assert found.total_s == pytest.approx(3200 * FULL.kernels.host_launch_s)
+
+
+def test_launches_that_block_are_hidden_by_nothing():
+    kernels = replace(FULL.kernels, blocking_launches=True)
+    layers = layer(65536.0)
+    free = compute_time(layers, [], FULL, CURVES)
+    blocked = compute_time(layers, [], replace(FULL, kernels=kernels), CURVES)
+    assert free.launch_s == 0.0
+    assert blocked.launch_s == pytest.approx(free.launches * (12e-6 + SYNCHRONIZE_S))
 
 
 def test_long_kernels_hide_their_launches():

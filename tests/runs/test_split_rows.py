@@ -66,6 +66,12 @@ def test_the_machine_that_a_source_describes(gpu, nodes, cards, per_node, networ
     assert hardware.inter_node == network
 
 
+def test_large_jobs_of_a_machine_that_hung_waited_for_every_kernel():
+    assert job_of().recipe.facts["launches"] == "blocking"
+    small = job_of(nodes="10", num_gpus="80", parallelism="dp=1,tp=8,pp=10,zero=1")
+    assert "launches" not in small.recipe.facts
+
+
 def test_a_machine_with_narrow_slots_is_known_by_its_source():
     narrow = {"source_repo": "AnswerDotAI/fsdp_qlora", "model": "Llama-2-7b", "gpu": "RTX 3090"}
     layout = {"nodes": "1", "num_gpus": "2", "parallelism": "fsdp full_shard", "gpu_mem_gb": ""}

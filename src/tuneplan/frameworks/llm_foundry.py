@@ -52,7 +52,11 @@ def foundry_defaults(context: Context, head: Head) -> Defaults:
 
 
 def foundry_stack(context: Context, settings: Settings) -> Stack:
-    """Composer's FSDP with mixed precision DEFAULT: fp32 shards, half compute, fp32 reduction."""
+    """Composer's FSDP with mixed precision DEFAULT: fp32 shards, half compute, fp32 reduction.
+
+    Composer ``trainer/mosaic_fsdp_utils.py get_mixed_precision``: DEFAULT sets ``reduce_dtype`` to
+    float32, PURE to the half dtype; ``submit_benchmarks.py`` takes DEFAULT unless told otherwise.
+    """
     fused = message("foundry_loss", "flash-attn's fused cross entropy over half logits")
     loss = Loss(path=LossPath.FUSED_CROSS_ENTROPY, upcast_logits=False, shifted_copy=False)
     adapter = message("foundry_adapter", "what is trained stays fp32")
@@ -63,6 +67,7 @@ def foundry_stack(context: Context, settings: Settings) -> Stack:
         or by_rule(loss, fused, "llm-foundry modeling_mpt.py: loss_fn fused_crossentropy"),
         kernels=Kernels(model_code="llm-foundry"),
         masks_padding=False,
+        gradient_dtype=DType.FLOAT32,
         gathers_for_checkpointing=False,
         accumulates_unsharded=False,
     )

@@ -5,7 +5,8 @@ names), ``fused_ce`` (no, yes, liger, ``liger FLCE``, ``unsloth CE (foak)``, ``c
 ``amp_dtype`` (none, bf16, fp16), ``compute_dtype``, ``param_dtype``, ``attention`` (flash, sdpa,
 eager), ``activation_checkpointing`` (none, full, selective), ``parallelism`` (``single``,
 ``fsdp full_shard dp=2``, ``zero=3``, ``ddp``...), ``length_kind``, ``double_quant``, ``compile``,
-``optimizer_in_backward`` (yes), ``launches`` (blocking). What says "unknown" or nothing is not a fact.
+``optimizer_in_backward`` (yes), ``launches`` (blocking). What says "unknown" or nothing is not a
+fact.
 """
 
 from __future__ import annotations
