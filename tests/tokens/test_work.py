@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from killed_workers import KilledOnce
 from tuneplan.tokens.counting import RowCounter
 from tuneplan.tokens.profiling import count_units, profile_files
 from tuneplan.tokens.reading import parts_of, read_part, read_rows
@@ -109,26 +110,10 @@ def test_what_a_unit_raises_is_raised_here():
         list(Workers(2).run(int, ["1", "x"]))
 
 
-class DieOnce:
-    """Kills its own process on one unit, the first time."""
-
-    def __init__(self, marker):
-        self.marker = marker
-
-    def __reduce__(self):
-        # Made by name in the worker, which cannot import the tests.
-        source = (
-            "lambda unit: (unit != 3 or __import__('os').path.exists({0!r})"
-            " or (open({0!r}, 'w').close(), __import__('os').kill(__import__('os').getpid(), 9)))"
-            " and unit * 2"
-        )
-        return eval, (source.format(self.marker),)
-
-
 def test_the_unit_of_a_killed_worker_is_done_again(tmp_path):
-    function = DieOnce(str(tmp_path / "died"))
-    assert list(Workers(2).run(function, range(8))) == [0, 2, 4, 6, 8, 10, 12, 14]
-    assert (tmp_path / "died").exists()
+    function = KilledOnce(abs, tmp_path / "killed")
+    assert list(Workers(2).run(function, range(8))) == list(range(8))
+    assert (tmp_path / "killed").exists()
 
 
 def test_a_unit_that_kills_every_worker_is_an_error_that_says_so():

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
 from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -124,6 +125,8 @@ def _connected(address: str) -> Iterator[Any]:
         purpose = str(message("using_ray", "work on a Ray cluster (--ray)"))
         raise MissingExtra(extra="ray", purpose=purpose) from None
     started = not ray.is_initialized()
+    # A cluster that is started here tells nobody of it.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if started:
         try:
             ray.init(
@@ -132,7 +135,7 @@ def _connected(address: str) -> Iterator[Any]:
                 logging_level="ERROR",
                 include_dashboard=False if address == LOCAL else None,
             )
-        except (ConnectionError, ValueError) as error:
+        except (ConnectionError, RuntimeError, ValueError) as error:
             raise InputError(
                 message(
                     "no_ray_cluster",
@@ -142,12 +145,13 @@ def _connected(address: str) -> Iterator[Any]:
                     reason=str(error).split("\n", 1)[0],
                 )
             ) from None
+    context = ray.data.DataContext.get_current()
+    shown, context.enable_progress_bars = context.enable_progress_bars, False
     try:
-        context = ray.data.DataContext.get_current()
-        shown = context.enable_progress_bars
-        context.enable_progress_bars = False
-        yield ray
-        context.enable_progress_bars = shown
+        # What Ray prints of workers that died must not stand in an answer.
+        with redirect_stdout(sys.stderr):
+            yield ray
     finally:
+        context.enable_progress_bars = shown
         if started:
             ray.shutdown()
