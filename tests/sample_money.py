@@ -20,6 +20,14 @@ from tuneplan.contract.budgeted import (
     WeekPart,
 )
 from tuneplan.contract.parts import Assumption, Money, Notice, Range
+from tuneplan.contract.ruled import (
+    RuleAnswer,
+    RuleCause,
+    RulesAnswer,
+    RuleTableRow,
+    RuleTerm,
+    TimeRuleAnswer,
+)
 
 
 def twd(amount: str) -> Money:
@@ -130,4 +138,63 @@ def budget() -> BudgetAnswer:
                        how_to_set="project.retry_factor: [1.2, 2]")
         ],
         warnings=[Notice(code="stale_price", params={}, message="a price is 120 days old")],
+    )  # fmt: skip
+
+
+def rules() -> RulesAnswer:
+    gb = 1e9
+    ours = Range(low=118e9, likely=121e9, high=126e9, basis="analytic")
+    return RulesAnswer(
+        **header("rules", as_of="2026-11-30"),
+        job=sample_answers.estimate().job,
+        total_parameters=7_000_000_000, active_parameters=7_000_000_000,
+        rules=[
+            RuleAnswer(
+                code="eight_bytes", statement="8 bytes a parameter: weights 2, gradients 2, "
+                "optimizer 4", method="full", weights_only=False,
+                terms=[RuleTerm(name="weights", size_bytes=14 * gb),
+                       RuleTerm(name="gradients", size_bytes=14 * gb),
+                       RuleTerm(name="optimizer", size_bytes=28 * gb)],
+                rule_bytes=56 * gb, our_bytes=ours, difference_bytes=65 * gb,
+                causes=[
+                    RuleCause(name="weights", rule_bytes=14 * gb, our_bytes=28 * gb,
+                              difference_bytes=14 * gb, reason="held in float32"),
+                    RuleCause(name="gradients", rule_bytes=14 * gb, our_bytes=28 * gb,
+                              difference_bytes=14 * gb, reason="of the weights that train"),
+                    RuleCause(name="optimizer", rule_bytes=28 * gb, our_bytes=56 * gb,
+                              difference_bytes=28 * gb, reason="adamw_torch_fused"),
+                    RuleCause(name="activations", rule_bytes=0, our_bytes=9 * gb,
+                              difference_bytes=9 * gb, reason="8 rows of 1,024 tokens"),
+                ],
+                why="AdamW in fp32 takes 8",
+            ),
+            RuleAnswer(
+                code="qlora_base", statement="0.6 bytes a parameter for the 4-bit base",
+                method="qlora", weights_only=True,
+                terms=[RuleTerm(name="weights", size_bytes=4.2 * gb)], rule_bytes=4.2 * gb,
+                causes=[], why="embeddings stay in 16 bits", no_answer="no such method here",
+            ),
+        ],
+        table_parameters=7e9,
+        table=[
+            RuleTableRow(method="qlora", rule_low_bytes=10 * gb, rule_high_bytes=10 * gb,
+                         rule_cards=1),
+            RuleTableRow(method="lora", rule_low_bytes=20 * gb, rule_high_bytes=20 * gb,
+                         rule_cards=1, our_bytes=ours, our_cards=2),
+            RuleTableRow(method="full", rule_low_bytes=140 * gb, rule_high_bytes=160 * gb,
+                         rule_cards=2, our_bytes=ours, our_cards=2),
+        ],
+        time_rules=[
+            TimeRuleAnswer(code="checkpointing_fifth", statement="checkpointing costs a fifth",
+                           said_low=0.2, said_high=0.2, is_factor=False, ours=0.31,
+                           why="the forward pass is done twice"),
+            TimeRuleAnswer(code="h100_twice_a100", statement="an H100 is twice an A100",
+                           said_low=2, said_high=2, is_factor=True, why="no such card here"),
+        ],
+        training_flop=2.27e17, petaflop_s_days=0.0026,
+        assumptions=[
+            Assumption(name="framework", value="trl", reason="usual", source="docs",
+                       how_to_set="framework: trl")
+        ],
+        warnings=[Notice(code="no_data", params={}, message="nothing is said about the data")],
     )  # fmt: skip

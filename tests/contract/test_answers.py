@@ -48,6 +48,7 @@ ANSWERS: dict[str, BaseModel] = {
     "schedule": sample_answers.scheduled(),
     "explain": sample_answers.explain(),
     "budget": sample_money.budget(),
+    "rules": sample_money.rules(),
     "catalog": sample_answers.catalog(),
     "data-profile": sample_answers.data_profile(),
     "data-tokenize": sample_answers.data_tokenize(),

@@ -16,6 +16,7 @@ from tuneplan.report.imported import import_text
 from tuneplan.report.markdown import markdown
 from tuneplan.report.page import Page
 from tuneplan.report.plan import plan_text
+from tuneplan.report.rules import rules_text
 from tuneplan.report.schedule import schedule_text
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -30,6 +31,7 @@ REPORTS = {
     "import": lambda: import_text(sample_answers.imported(), Page(), full=True),
     "schedule": lambda: schedule_text(sample_answers.scheduled(), Page()),
     "report": lambda: markdown(estimate_document(sample_answers.check())),
+    "rules": lambda: rules_text(sample_money.rules(), Page()),
     "plan": lambda: plan_text(sample_answers.plan(), Page()),
 }
 

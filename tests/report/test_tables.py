@@ -13,6 +13,7 @@ from tuneplan.report.estimate import estimate_text
 from tuneplan.report.explain import explain_text
 from tuneplan.report.page import Page
 from tuneplan.report.plan import plan_text
+from tuneplan.report.rules import rules_text
 from tuneplan.report.tables import (
     Column,
     bar,
@@ -32,6 +33,7 @@ REPORTS = {
     "estimate": lambda page: estimate_text(sample_answers.estimate(), page),
     "plan": lambda page: plan_text(sample_answers.plan(), page),
     "budget": lambda page: budget_text(sample_money.budget(), page, full=True),
+    "rules": lambda page: rules_text(sample_money.rules(), page, full=True),
     "explain": lambda page: explain_text(sample_answers.explain(), page),
     "catalog": lambda page: catalog_text(sample_answers.catalog(), page),
     "catalog entry": lambda page: catalog_text(sample_answers.catalog(1), page),

@@ -47,6 +47,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "report": Entry(
         "tuneplan.cli.report", "The document to hand on: HTML, Markdown, JSON or XLSX."
     ),
+    "rules": Entry("tuneplan.cli.rules", "Rules of thumb beside our answer, and why they differ."),
     "explain": Entry("tuneplan.cli.explain", "Where one figure of the estimate comes from."),
     "budget": Entry(
         "tuneplan.cli.budget", "What a whole project costs: chances, phases, week by week."

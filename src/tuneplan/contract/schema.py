@@ -22,6 +22,7 @@ from tuneplan.contract.job import JobFile, keys, sections
 from tuneplan.contract.learned import LearnAnswer, StoreAnswer
 from tuneplan.contract.measured import DataProfileAnswer, ValidateAnswer
 from tuneplan.contract.reported import ReportAnswer
+from tuneplan.contract.ruled import RulesAnswer
 from tuneplan.contract.scheduled import ScheduleAnswer
 from tuneplan.contract.spellings import IRRELEVANT, SPELLINGS
 from tuneplan.contract.tokenised import DataTokenizeAnswer
@@ -41,6 +42,7 @@ _ANSWERS: Final[dict[str, type[BaseModel]]] = {
     "oom": OomAnswer,
     "explain": ExplainAnswer,
     "budget": BudgetAnswer,
+    "rules": RulesAnswer,
     "catalog": CatalogAnswer,
     "data-profile": DataProfileAnswer,
     "data-tokenize": DataTokenizeAnswer,

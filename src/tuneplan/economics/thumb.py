@@ -167,6 +167,27 @@ def activations(*, batch: int, length: int, hidden_size: int, num_layers: int) -
     )
 
 
+def eight_bytes_with_activations(
+    parameters: float, *, batch: int, length: int, hidden_size: int, num_layers: int
+) -> Rule:
+    """8 bytes a parameter, and the activations' rule on top."""
+    static = eight_bytes_per_parameter(parameters)
+    kept = activations(batch=batch, length=length, hidden_size=hidden_size, num_layers=num_layers)
+    return Rule(
+        code="eight_bytes_with_activations",
+        statement=message(
+            "eight_bytes_with_activations",
+            "8 bytes a parameter, plus batch x length x hidden size x layers x 2 bytes",
+        ),
+        terms=(*static.terms, *kept.terms),
+        total_bytes=static.total_bytes + kept.total_bytes,
+        why_different=message(
+            "eight_bytes_with_activations_why",
+            "moments in 16 bits and one tensor a layer: both are less than what is really held",
+        ),
+    )
+
+
 def mixture_of_experts_lora(*, total_parameters: float, active_parameters: float) -> Rule:
     """The wrong rule that LoRA on a mixture of experts needs memory for the active part only.
 
