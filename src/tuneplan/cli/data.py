@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from tuneplan.cli.answering import today
 from tuneplan.cli.commands import SpokenCommand
-from tuneplan.cli.options import answer_options, engine_options, refuse_blank
+from tuneplan.cli.options import JobRequest, answer_options, engine_options, refuse_blank
 from tuneplan.cli.output import page, print_json, print_text, progress_bar, writing
 from tuneplan.errors import InvalidQuantity
-from tuneplan.language import message
+from tuneplan.language import message, say
 from tuneplan.units import parse_bytes
+
+if TYPE_CHECKING:
+    from tuneplan.planner.price_lengths import LengthPrice
+    from tuneplan.spec.stated import StatedJob
+    from tuneplan.tokens.profile import DataProfile
 
 _SMALLEST_SHARD: Final = 64 * 1024
 _LARGEST_SHARD: Final = 1024**3
@@ -28,7 +35,7 @@ def command() -> None:
 
 
 @command.command("profile", cls=SpokenCommand)
-@click.argument("files", nargs=-1, required=True)
+@click.argument("files", nargs=-1)
 @click.option("--model", help="The model whose tokenizer counts.")
 @click.option(
     "--tokenizer",
@@ -47,10 +54,24 @@ def command() -> None:
     help="Samples of a batch, for the padding figures.",
 )
 @click.option(
+    "--image",
+    metavar="HEIGHTxWIDTH",
+    help="Size of pictures whose file is not at hand, in pixels.",
+)
+@click.option(
     "--skip-bad-rows",
     is_flag=True,
     help="Leave bad rows out, counted and listed; without it they are an error.",
 )
+@click.option(
+    "--job",
+    "job_file",
+    metavar="JOB",
+    help="A job on this data: what each length costs in hours and money.",
+)
+@click.option("--accelerator", help="Of the job, where no file says it.")
+@click.option("--method", help="Of the job, where no file says it.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any key of the job.")
 @click.option("--save", metavar="FILE", help="Keep the profile in FILE, for data.profile of a job.")
 @engine_options
 @answer_options
@@ -61,43 +82,111 @@ def profile(
     tokenizer: str | None,
     max_lengths: tuple[int, ...],
     batch_size: int | None,
+    image: str | None,
     skip_bad_rows: bool,
+    job_file: str | None,
+    accelerator: str | None,
+    method: str | None,
+    settings: tuple[str, ...],
     save: str | None,
     workers: int | None,
     ray_address: str | None,
     as_json: bool,
 ) -> None:
-    """Tokens, lengths, truncation and packing of FILES; bad rows are counted and located."""
-    from tuneplan.contract.answers import header
-    from tuneplan.contract.measured import DataProfileAnswer
-    from tuneplan.planner.profile_data import profile_answer, profile_data
-    from tuneplan.report.profile import render_profile
+    """Tokens, lengths, truncation and packing of FILES; bad rows are counted and located.
 
-    refuse_blank("--model", model)
-    refuse_blank("--tokenizer", tokenizer)
+    With a job (--job, or its flags) also what each length costs; FILES may be left out then.
+    """
+    from tuneplan.planner.profile_data import profile_data
+    from tuneplan.report.profile import render_profile
+    from tuneplan.report.profile_answer import profile_answer
+
+    for flag, value in (("--model", model), ("--tokenizer", tokenizer), ("--job", job_file)):
+        refuse_blank(flag, value)
+    flags = {"model": model, "method": method, "hardware.accelerator": accelerator}
+    job = _job(job_file, flags, settings, files)
     with progress_bar() as progress:
         found = profile_data(
-            files,
-            model=model,
+            files or _files_of(job),
+            model=model or _model_of(job, tokenizer),
             tokenizer=tokenizer,
             max_length=max_lengths,
-            per_device_train_batch_size=batch_size,
+            per_device_train_batch_size=batch_size or _batch_of(job),
+            image=_size(image),
             skip_bad_rows=skip_bad_rows,
             workers=workers,
             ray_address=ray_address,
             progress=progress,
         )
+    prices = _prices(job, found)
     if save is not None:
         from tuneplan.tokens.saving import save_profile
 
         with writing(save):
             save_profile(found, save)
     if as_json:
-        head = header("data profile", as_of=today().isoformat())
-        print_json(DataProfileAnswer(**head, **profile_answer(found)).model_dump(mode="json"))
+        answer = profile_answer(found, as_of=today().isoformat(), prices=prices)
+        print_json(answer.model_dump(mode="json"))
     else:
         shown = page()
-        print_text(render_profile(found, width=shown.width, colors=shown.colors))
+        print_text(render_profile(found, prices, width=shown.width, colors=shown.colors))
+
+
+def _job(
+    source: str | None,
+    flags: Mapping[str, str | None],
+    settings: tuple[str, ...],
+    files: tuple[str, ...],
+) -> StatedJob | None:
+    """The job that is priced; None where only data is asked for."""
+    if not (source or settings or flags["hardware.accelerator"] or flags["method"]):
+        if not files:
+            raise click.UsageError(say("Name at least one data file, or a job: --job JOB."))
+        return None
+    overrides: dict[str, object] = {key: value for key, value in flags.items() if value}
+    if files:
+        overrides["data.path"] = list(files)
+    return JobRequest(source=source, overrides=overrides, settings=settings).read()
+
+
+def _files_of(job: StatedJob | None) -> tuple[str, ...]:
+    """The files that the job names."""
+    from tuneplan.errors import InvalidRequest, Mistake
+
+    if job is None or not job.data.path:
+        text = message("job_without_files", "the job names no data files: give FILES, or data.path")
+        raise InvalidRequest([Mistake(message=text, path="data.path")])
+    return tuple(str(Path(job.base_path) / name) for name in job.data.path)
+
+
+def _model_of(job: StatedJob | None, tokenizer: str | None) -> str | None:
+    return None if job is None or tokenizer else job.model
+
+
+def _batch_of(job: StatedJob | None) -> int | None:
+    size = job.recipe.training.per_device_train_batch_size if job else None
+    return size if isinstance(size, int) else None
+
+
+def _size(image: str | None) -> tuple[int, int] | None:
+    from tuneplan.tracing.images import image_size
+
+    if image is None:
+        return None
+    found = image_size(image)
+    return found.height, found.width
+
+
+def _prices(job: StatedJob | None, found: DataProfile) -> tuple[LengthPrice, ...]:
+    if job is None:
+        return ()
+    from tuneplan.planner.price_lengths import price_lengths
+    from tuneplan.planner.sources import sources_for
+
+    lengths = [one.max_length for one in found.at_max_length]
+    lengths += [found.recommended.max_length]
+    lengths += [one.max_length for one in found.recommended.alternatives]
+    return price_lengths(job, found, lengths, sources_for(job, today=today()))
 
 
 @command.command("tokenize", cls=SpokenCommand)

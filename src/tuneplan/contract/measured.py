@@ -9,6 +9,7 @@ from tuneplan.contract.parts import (
     Bytes,
     Fraction,
     Header,
+    MoneyRange,
     Notice,
     Number,
     Part,
@@ -78,29 +79,62 @@ class Lengths(Part):
     histogram: list[Bin]
 
 
+class Pictures(Part):
+    """Pictures of the rows: how many, and of how many the size is not known.
+
+    ``rule`` names how their tokens are counted, null where that is not known for the model.
+    """
+
+    count: int
+    unsized: int
+    rule: str | None = None
+    source: str | None = None
+
+
+class LengthPrice(Part):
+    """What a job costs at one ``max_length``; ``problem`` says why it cannot be told."""
+
+    total_s: Range | None = None
+    accelerator_hours: Range | None = None
+    cost: MoneyRange | None = None
+    fit: str | None = None
+    problem: str | None = None
+
+
 class AtMaxLength(Part):
-    """What one ``max_length`` would do. Efficiencies and padding by strategy."""
+    """What one ``max_length`` would do. Efficiencies and padding by strategy.
+
+    ``packed_lost_tokens_fraction``: tokens that a way of packing cuts off or leaves out.
+    ``computed_tokens``: positions of one epoch, padding among them, by padding and ``packed``.
+    """
 
     max_length: int
     truncated_samples_fraction: Fraction
     truncated_tokens_fraction: Fraction
     packed_efficiency: dict[str, Fraction | None]
+    packed_lost_tokens_fraction: dict[str, Fraction] = Field(default_factory=dict)
     padding_fraction: dict[str, Fraction | None]
+    computed_tokens: dict[str, Number] = Field(default_factory=dict)
     worst_batch_tokens: int | None = None
+    price: LengthPrice | None = None
 
 
 class Alternative(Part):
-    """Another ``max_length`` and what speaks for it."""
+    """Another ``max_length``, what speaks for it, and what it costs: tokens, and on a job."""
 
     max_length: int
     reason: str
+    computed_tokens: dict[str, Number] = Field(default_factory=dict)
+    price: LengthPrice | None = None
 
 
 class Recommended(Part):
-    """The ``max_length`` to take."""
+    """The ``max_length`` to take, and what it costs: tokens of an epoch, and on a job."""
 
     max_length: int
     reason: str
+    computed_tokens: dict[str, Number] = Field(default_factory=dict)
+    price: LengthPrice | None = None
     alternatives: list[Alternative]
 
 
@@ -130,6 +164,7 @@ class DataProfileAnswer(Header):
     num_samples: int
     sequences_per_sample: int = 1
     tokens: TokenTotals
+    pictures: Pictures | None = None
     length: Lengths | None
     per_device_train_batch_size: int | None = None
     at_max_length: list[AtMaxLength]

@@ -115,18 +115,32 @@ def sampled_order(
 ) -> NDArray[np.int64]:
     """Indices of the samples in the order in which one epoch draws them.
 
-    ``GROUPED`` draws at random, then sorts groups of 50 batches by length, longest first, as
-    transformers' ``trainer_pt_utils.get_length_grouped_indices`` does.
+    ``GROUPED`` draws at random, then sorts groups of 50 batches by length, longest first, and puts
+    the longest sample of all at the very start, so that too large a batch fails at once. The
+    trainer hands in ``per_device_train_batch_size x gradient_accumulation_steps`` as the batch.
+    Source: transformers 4.40 to 5.24 ``trainer_pt_utils.py`` ``get_length_grouped_indices``.
     """
     order = np.random.default_rng(seed).permutation(len(lengths)).astype(np.int64)
-    if policy is not Padding.GROUPED:
+    return length_grouped(lengths, order, batch_size) if policy is Padding.GROUPED else order
+
+
+def length_grouped(
+    lengths: NDArray[np.int64], order: NDArray[np.int64], batch_size: int
+) -> NDArray[np.int64]:
+    """Samples drawn in a random ``order``, as ``group_by_length`` then arranges them."""
+    if not len(order):
         return order
-    group = max(1, min(len(lengths) // (batch_size * 4), _BATCHES_PER_GROUP)) * batch_size
-    grouped = [
-        part[np.argsort(-lengths[part], kind="stable")]
-        for part in (order[start : start + group] for start in range(0, len(order), group))
-    ]
-    return np.concatenate(grouped) if grouped else order
+    group = max(1, min(len(order) // (batch_size * 4), _BATCHES_PER_GROUP)) * batch_size
+    starts = np.arange(0, len(order), group)
+    grouped = np.concatenate(
+        [
+            part[np.argsort(-lengths[part], kind="stable")]
+            for part in (order[start : start + group] for start in starts)
+        ]
+    )
+    longest = starts[np.argmax(lengths[grouped[starts]])]
+    grouped[[0, longest]] = grouped[[longest, 0]]
+    return grouped
 
 
 def batch_positions(
@@ -136,8 +150,19 @@ def batch_positions(
     seed: int = 0,
     *,
     max_length: int | None = None,
+    sequences_per_sample: int = 1,
 ) -> NDArray[np.int64]:
-    """Positions (tokens + padding) that each batch of one epoch computes; the last may be small."""
+    """Positions (tokens + padding) that each batch of one epoch computes; the last may be small.
+
+    Args:
+        lengths: Of every sequence; those of one sample stand side by side.
+        batch_size: Samples of a batch.
+        policy: What a batch is padded to.
+        seed: Of the random order.
+        max_length: Longer sequences are truncated to it; None for the longest there is.
+        sequences_per_sample: 2 for preference pairs, which are padded together: the sequences of
+            one batch come from the same samples.
+    """
     policy = Padding(policy)
     if batch_size < 1:
         msg = f"batch_size must be at least 1, got {batch_size}"
@@ -147,11 +172,12 @@ def batch_positions(
         kept = np.minimum(kept, max_length)
     if not len(kept):
         return kept
-    starts = np.arange(0, len(kept), batch_size)
-    sizes = np.minimum(batch_size, len(kept) - starts)
+    longest = kept.reshape(-1, sequences_per_sample).max(axis=1)
+    starts = np.arange(0, len(longest), batch_size)
+    sizes = np.minimum(batch_size, len(longest) - starts) * sequences_per_sample
     if policy is Padding.MAX_LENGTH:
         return np.asarray(sizes * (max_length or int(kept.max())), dtype=np.int64)
-    drawn = kept[sampled_order(kept, batch_size, policy, seed)]
+    drawn = longest[sampled_order(longest, batch_size, policy, seed)]
     return np.asarray(sizes * np.maximum.reduceat(drawn, starts), dtype=np.int64)
 
 
@@ -162,13 +188,22 @@ def padding_fraction(
     seed: int = 0,
     *,
     max_length: int | None = None,
+    sequences_per_sample: int = 1,
 ) -> float:
     """Share of the computed positions of one epoch that are padding, in [0, 1).
 
     Batches are made as the trainer makes them, with the seed's random order; samples longer than
     ``max_length`` are truncated first. ``max_length`` None means the longest sample.
     """
-    positions = int(batch_positions(lengths, batch_size, policy, seed, max_length=max_length).sum())
+    found = batch_positions(
+        lengths,
+        batch_size,
+        policy,
+        seed,
+        max_length=max_length,
+        sequences_per_sample=sequences_per_sample,
+    )
+    positions = int(found.sum())
     kept = np.asarray(lengths, dtype=np.int64)
     num_tokens = int((kept if max_length is None else np.minimum(kept, max_length)).sum())
     return 1.0 - num_tokens / positions if positions else 0.0

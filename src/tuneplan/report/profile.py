@@ -2,24 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from tuneplan.language import say
+from tuneplan.report.profile_lengths import (
+    at_max_length,
+    costs,
+    packing_title,
+    plain_table,
+    problems,
+    ways_of_packing,
+)
 from tuneplan.units import format_count, format_gb
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
+    from tuneplan.planner.price_lengths import LengthPrice
     from tuneplan.spec.answer import Estimate
-    from tuneplan.tokens.profile import DataProfile
+    from tuneplan.tokens.profile import DataProfile, PictureFacts
 
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 _SHOWN_BAD_ROWS: Final = 10
 
 
-def render_profile(profile: DataProfile, *, width: int = 80, colors: bool = False) -> str:
-    """Text of at most ``width`` columns: totals, lengths, what each length does, what is wrong."""
+def render_profile(
+    profile: DataProfile,
+    prices: Sequence[LengthPrice] = (),
+    *,
+    width: int = 80,
+    colors: bool = False,
+) -> str:
+    """Text of at most ``width`` columns: totals, lengths, what each length does, what is wrong.
+
+    ``prices`` say what lengths cost on a job.
+    """
     from rich.console import Console
 
     console = Console(
@@ -33,16 +52,17 @@ def render_profile(profile: DataProfile, *, width: int = 80, colors: bool = Fals
         legacy_windows=False,
     )
     with console.capture() as captured:
-        for part in _parts(profile, width):
+        for part in _parts(profile, prices, width):
             console.print(part)
     return "\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n"
 
 
-def _parts(profile: DataProfile, width: int) -> list[RenderableType]:
+def _parts(profile: DataProfile, prices: Sequence[LengthPrice], width: int) -> list[RenderableType]:
     parts: list[RenderableType] = [_totals(profile), "", _heading(say("Length in tokens"))]
     parts += [_quantiles(profile), ""]
     parts += [_histogram(profile, width), "", _heading(_length_title(profile))]
-    parts += [_at_max_length(profile), ""]
+    parts += [at_max_length(profile), ""]
+    parts += [_heading(packing_title(profile)), ways_of_packing(profile), ""]
     parts.append(
         say(
             "Recommended max_length: {length} ({reason}).",
@@ -54,6 +74,8 @@ def _parts(profile: DataProfile, width: int) -> list[RenderableType]:
         say("  or {length}: {reason}", length=format_count(one.max_length), reason=one.reason)
         for one in profile.recommended.alternatives
     ]
+    parts += ["", _heading(say("What a length costs, one epoch")), costs(profile, prices)]
+    parts += problems(prices)
     parts += _bad_rows(profile) + _notices(profile) + _assumptions(profile)
     return parts
 
@@ -112,10 +134,27 @@ def _totals(profile: DataProfile) -> Table:
             tokens=format_gb(profile.storage.tokenised_bytes),
         ),
     )
+    if profile.pictures is not None:
+        table.add_row(say("Pictures"), _pictures(profile.pictures, profile.tokens.image))
     if profile.tokens_per_s:
         rate = say("{rate} tokens/s", rate=format_count(round(profile.tokens_per_s, -3)))
         table.add_row(say("Counted at"), rate)
     return table
+
+
+def _pictures(pictures: PictureFacts, tokens: Estimate | None) -> str:
+    if tokens is None:
+        return say(
+            "{count}, {unsized} not counted",
+            count=format_count(pictures.count),
+            unsized=format_count(pictures.unsized),
+        )
+    return say(
+        "{count}, {tokens} tokens (as {rule} counts them)",
+        count=format_count(pictures.count),
+        tokens=_tokens(tokens),
+        rule=pictures.rule,
+    )
 
 
 def _samples(profile: DataProfile) -> str:
@@ -150,22 +189,13 @@ def _shortened(path: str, width: int = 26) -> str:
     return "…" + (end[end.index("/") :] if "/" in end else end)
 
 
-def _table(*heads: str) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False)
-    for head in heads:
-        table.add_column(head, justify="right")
-    return table
-
-
 def _quantiles(profile: DataProfile) -> Table:
     heads = [say("mean"), say("min")]
     values = [profile.length.mean, float(profile.length.min)]
     for quantile, length in profile.length.quantiles.items():
         heads.append(f"P{quantile * 100:.0f}")
         values.append(length)
-    table = _table(*heads, say("max"))
+    table = plain_table(*heads, say("max"))
     table.add_row(*map(format_count, values), format_count(profile.length.max))
     return table
 
@@ -192,31 +222,6 @@ def bar(fraction: float, width: int) -> str:
         eighths = max(1, eighths)
     full, rest = divmod(eighths, 8)
     return "█" * full + (_EIGHTHS[rest] if rest else "")
-
-
-def _at_max_length(profile: DataProfile) -> Table:
-    table = _table(
-        say("max_length"),
-        say("cut\nsamples"),
-        say("cut\ntokens"),
-        say("packed\nbest fit"),
-        say("packed\nwrapped"),
-        say("padding\nlongest"),
-        say("padding\ngrouped"),
-        say("padding\nfixed"),
-    )
-    for one in profile.at_max_length:
-        table.add_row(
-            format_count(one.max_length),
-            f"{one.truncated_samples_fraction:.1%}",
-            f"{one.truncated_tokens_fraction:.1%}",
-            f"{one.packed_efficiency['best_fit_decreasing']:.1%}",
-            f"{one.packed_efficiency['wrapped']:.1%}",
-            f"{one.padding_fraction['longest']:.1%}",
-            f"{one.padding_fraction['grouped']:.1%}",
-            f"{one.padding_fraction['max_length']:.1%}",
-        )
-    return table
 
 
 def _bad_rows(profile: DataProfile) -> list[RenderableType]:

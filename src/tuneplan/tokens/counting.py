@@ -199,4 +199,5 @@ def _enter(
         totals.has_plain |= not isinstance(sample, Chat)
         totals.num_images += len(sample.pictures) if isinstance(sample, Chat) else 0
         totals.unsized_images += rendered[0].unsized_pictures
+        totals.assumed_images += rendered[0].assumed_pictures
     totals.image_tokens += sum(one.image_tokens for one in rendered)

@@ -35,6 +35,7 @@ class Rendered:
         image_tokens: Tokens of the pictures with their marks, as far as their sizes are known.
         more_tokens: Those among them that are not in the text: a placeholder stands there.
         unsized_pictures: Pictures whose size is not known.
+        assumed_pictures: Pictures that are taken to be of the usual size.
     """
 
     text: str
@@ -42,6 +43,7 @@ class Rendered:
     image_tokens: int = 0
     more_tokens: int = 0
     unsized_pictures: int = 0
+    assumed_pictures: int = 0
 
     @property
     def is_uniform(self) -> bool:

@@ -10,12 +10,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tuneplan.estimation.packing import (
-    Padding,
-    best_fit_decreasing_efficiency,
-    padding_fraction,
-    wrapped_efficiency,
-)
+from tuneplan.estimation.packing import Padding, padding_fraction
+from tuneplan.tokens.packings import MAPPED_AT_ONCE, Packing, packings_of, packings_of_counts
 
 # Pairs of a length and how many sequences have it, ascending.
 LengthCounts = Sequence[tuple[int, int]]
@@ -27,6 +23,10 @@ _SHORTEST: Final = 128
 _LONGEST: Final = 2**20
 # Batches of one epoch are drawn for real up to this many sequences, of an even selection beyond.
 _MAX_SIMULATED: Final = 1_000_000
+# Lengths handed on to an estimate.
+MAX_KEPT: Final = 1_000_000
+# Rows are packed for real up to this many sequences.
+MAX_PACKED: Final = 100_000
 _SEED: Final = 0
 
 
@@ -102,25 +102,68 @@ def truncated_fractions(counts: LengthCounts, max_length: int) -> tuple[float, f
     )
 
 
-def packed_efficiencies(counts: LengthCounts, max_length: int) -> dict[str, float]:
-    """Share of positions that hold a token, by way of packing."""
-    return {
-        "best_fit_decreasing": best_fit_decreasing_efficiency(dict(counts), max_length),
-        "wrapped": wrapped_efficiency(dict(counts), max_length),
-    }
+def in_order(counts: LengthCounts, ordered: Sequence[int]) -> NDArray[np.int64]:
+    """Lengths in the order of the rows, where all are kept, else drawn from the counts.
+
+    Of more than a million an even selection stands for all, in a random order of a fixed seed.
+    """
+    if len(ordered) == num_sequences(counts):
+        return np.asarray(ordered, dtype=np.int64)
+    return np.random.default_rng(_SEED).permutation(evenly_selected(counts, _MAX_SIMULATED))
+
+
+def evenly_selected(counts: LengthCounts, most: int) -> NDArray[np.int64]:
+    """Every length, ascending; of more than ``most``, that many at even steps."""
+    total = num_sequences(counts)
+    if total <= most:
+        return expanded(counts)
+    table = np.asarray(counts, dtype=np.int64).reshape(-1, 2)
+    places = (np.arange(most) * 2 + 1) * total // (2 * most)
+    rows = np.searchsorted(np.cumsum(table[:, 1]), places, side="right")
+    return np.asarray(table[rows, 0], dtype=np.int64)
+
+
+def packings(
+    counts: LengthCounts, lengths: NDArray[np.int64], max_length: int, batch_size: int
+) -> dict[str, Packing]:
+    """What each way of packing makes of the set; of a large set, of a hundred parts of it.
+
+    Args:
+        counts: How many sequences have each length.
+        lengths: In the order of the rows, from ``in_order``.
+        max_length: Tokens of a row.
+        batch_size: Rows of a batch.
+    """
+    found = packings_of(_blocks(lengths), max_length, batch_size)
+    # These need no order, so they are of the whole set.
+    table = np.asarray(counts, dtype=np.int64).reshape(-1, 2)
+    return {**found, **packings_of_counts(table[:, 0], table[:, 1], max_length)}
+
+
+def _blocks(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """A hundred stretches of a thousand, evenly apart, so that neighbours stay neighbours."""
+    number = MAX_PACKED // MAPPED_AT_ONCE
+    if len(lengths) <= MAX_PACKED:
+        return lengths
+    starts = np.linspace(0, len(lengths) - MAPPED_AT_ONCE, number).astype(np.int64)
+    return np.concatenate([lengths[start : start + MAPPED_AT_ONCE] for start in starts])
 
 
 def padding_fractions(
-    counts: LengthCounts, max_length: int, sequences_per_batch: int
+    lengths: NDArray[np.int64],
+    max_length: int,
+    samples_per_batch: int,
+    sequences_per_sample: int = 1,
 ) -> dict[str, float]:
     """Share of computed positions that are padding, by policy; batches drawn with a fixed seed."""
-    lengths = expanded(counts)
-    if len(lengths) > _MAX_SIMULATED:
-        places = np.linspace(0, len(lengths) - 1, _MAX_SIMULATED).astype(np.int64)
-        lengths = lengths[places]
     return {
         policy.value: padding_fraction(
-            lengths, sequences_per_batch, policy, _SEED, max_length=max_length
+            lengths,
+            samples_per_batch,
+            policy,
+            _SEED,
+            max_length=max_length,
+            sequences_per_sample=sequences_per_sample,
         )
         for policy in Padding
     }
@@ -130,3 +173,20 @@ def expanded(counts: LengthCounts) -> NDArray[np.int64]:
     """Every length, ascending."""
     table = np.asarray(counts, dtype=np.int64).reshape(-1, 2)
     return np.repeat(table[:, 0], table[:, 1])
+
+
+def without_evenly(counts: LengthCounts, taken: int) -> tuple[tuple[int, int], ...]:
+    """The counts with ``taken`` sequences less, evenly over the lengths."""
+    if not taken:
+        return tuple(counts)
+    table = np.asarray(counts, dtype=np.int64).reshape(-1, 2)
+    ends = np.cumsum(table[:, 1])
+    step = int(ends[-1]) / taken
+    places = ((np.arange(taken) + 0.5) * step).astype(np.int64)
+    away = np.bincount(np.searchsorted(ends, places, side="right"), minlength=len(table))
+    left = table[:, 1] - away
+    return tuple(
+        (length, count)
+        for length, count in zip(table[:, 0].tolist(), left.tolist(), strict=True)
+        if count
+    )

@@ -87,21 +87,11 @@ def _first_fit(lengths: Numbers, max_length: int) -> Packing:
     return _packing(lengths, pack_first_fit(kept, max_length).num_rows, max_length, kept)
 
 
-def _best_fit(lengths: Numbers, max_length: int) -> Packing:
-    kept = np.minimum(lengths, max_length)
-    return _packing(lengths, _best_fit_rows(kept, max_length), max_length, kept)
-
-
 def _best_fit_rows(kept: Numbers, max_length: int) -> int:
     counts = np.bincount(kept)
     present = np.flatnonzero(counts)
     table = dict(zip(present.tolist(), counts[present].tolist(), strict=True))
     return best_fit_decreasing_rows(table, max_length)
-
-
-def _wrapped(lengths: Numbers, max_length: int) -> Packing:
-    rows = -(-int(lengths.sum()) // max_length)
-    return _packing(lengths, rows, max_length, lengths)
 
 
 def _trl_bfd(lengths: Numbers, max_length: int) -> Packing:
@@ -155,18 +145,17 @@ def _parts(lengths: Numbers, size: int) -> Iterator[Numbers]:
 
 _WAYS: Final[Mapping[str, Callable[[Numbers, int], Packing]]] = MappingProxyType(
     {
-        "best_fit_decreasing": _best_fit,
         "first_fit": _first_fit,
-        "wrapped": _wrapped,
         "trl_bfd": _trl_bfd,
         "trl_bfd_split": _trl_bfd_split,
         "trl_wrapped": _trl_wrapped,
         "llamafactory": _llamafactory,
         "torchtune": _torchtune,
-        "torchtune_split": _wrapped,
     }
 )
-WAYS_OF_PACKING: Final = (*_WAYS, "axolotl")
+# Need only how many samples have each length.
+_OF_COUNTS: Final = ("best_fit_decreasing", "wrapped", "torchtune_split")
+WAYS_OF_PACKING: Final = (*_OF_COUNTS, *_WAYS, "axolotl")
 
 
 def packings_of(lengths: Numbers, max_length: int, batch_size: int) -> dict[str, Packing]:
@@ -179,5 +168,24 @@ def packings_of(lengths: Numbers, max_length: int, batch_size: int) -> dict[str,
     """
     lengths = np.asarray(lengths, dtype=np.int64)
     lengths = lengths[lengths > 0]
-    found = {name: pack(lengths, max_length) for name, pack in _WAYS.items()}
+    distinct, counts = np.unique(lengths, return_counts=True)
+    found = packings_of_counts(distinct, counts, max_length)
+    found |= {name: pack(lengths, max_length) for name, pack in _WAYS.items()}
     return {**found, "axolotl": _axolotl(lengths, max_length, batch_size)}
+
+
+def packings_of_counts(lengths: Numbers, counts: Numbers, max_length: int) -> dict[str, Packing]:
+    """The ways of packing for which the order does not matter, from how many have each length."""
+    every = int((lengths * counts).sum())
+    kept = int((np.minimum(lengths, max_length) * counts).sum())
+    table = dict(zip(lengths.tolist(), counts.tolist(), strict=True))
+    rows = best_fit_decreasing_rows(table, max_length)
+    full = -(-every // max_length)
+    joined = Packing(rows=full, positions=full * max_length, tokens=every, lost_tokens=0)
+    return {
+        "best_fit_decreasing": Packing(
+            rows=rows, positions=rows * max_length, tokens=kept, lost_tokens=every - kept
+        ),
+        "wrapped": joined,
+        "torchtune_split": joined,
+    }

@@ -40,8 +40,10 @@ class Pictures:
     rule: PictureRule
     usual_size: Size | None = None
 
-    def tokens(self, picture: object, folder: Path) -> int | None:
-        """Tokens of one picture with its marks; None where its size is not known.
+    def tokens(self, picture: object, folder: Path) -> tuple[int | None, bool]:
+        """Tokens of one picture with its marks, and whether the usual size was taken for it.
+
+        None where the size is not known.
 
         Args:
             picture: As the row names it: a path, an address, bytes, or an object with these or
@@ -51,13 +53,14 @@ class Pictures:
         Raises:
             RowProblem: The file is no picture, or of a shape that the model refuses.
         """
-        size = size_of(picture, folder) or self.usual_size
         if self.rule.way == "fixed":
-            size = size or (1, 1)
-        if size is None:
-            return None
+            return self.rule.tokens(1, 1), False
+        size = size_of(picture, folder)
+        taken = size or self.usual_size
+        if taken is None:
+            return None, False
         try:
-            return self.rule.tokens(*size)
+            return self.rule.tokens(*taken), size is None
         except ValueError as error:
             raise RowProblem(
                 message("picture_refused", "the model takes no such picture: {why}", why=str(error))

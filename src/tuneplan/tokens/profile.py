@@ -14,8 +14,19 @@ from tuneplan.frozen import dataclass
 from tuneplan.language import Message
 from tuneplan.spec.answer import Assumption, Basis, Estimate, Notice
 from tuneplan.spec.data import TokenStatistics
-from tuneplan.tokens.lengths import QUANTILES, quantiles_of
+from tuneplan.tokens.lengths import (
+    MAX_KEPT,
+    QUANTILES,
+    evenly_selected,
+    num_tokens,
+    quantiles_of,
+    without_evenly,
+)
 from tuneplan.tokens.rows import BadRow
+
+
+def _none() -> Mapping[str, float]:
+    return MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +34,7 @@ class FileFacts:
     """One file of the data set.
 
     Attributes:
-        format: ``jsonl``, ``json``, and the same with ``.gz``.
+        format: ``jsonl``, ``json``, ``csv``, ``parquet``..., and the same with ``.gz``, ``.zst``.
         shape: Layout of its rows, None where no row is good.
         columns: The keys that hold prompt and answer in a prompt-completion file.
         size_bytes: On disk.
@@ -84,12 +95,15 @@ class AtMaxLength:
     Attributes:
         truncated_samples_fraction: Sequences longer than it.
         truncated_tokens_fraction: Tokens cut off.
-        packed_efficiency: By packing (``best_fit_decreasing``, ``wrapped``): share of positions
+        packed_efficiency: By packing (``packings.WAYS_OF_PACKING``): share of the rows' positions
             that hold a token.
         padding_fraction: By padding (``max_length``, ``longest``, ``grouped``): share of computed
             positions that hold none.
         worst_batch_tokens: Positions of the largest batch there can be: sequences of a batch x
-            the longest one.
+            the longest one. What memory must survive.
+        packed_lost_tokens_fraction: By packing: tokens that are cut off, or of samples left out.
+        computed_tokens: Positions of one epoch, padding among them, by padding, and ``packed`` by
+            best fit decreasing.
     """
 
     max_length: int
@@ -98,23 +112,27 @@ class AtMaxLength:
     packed_efficiency: Mapping[str, float]
     padding_fraction: Mapping[str, float]
     worst_batch_tokens: int
+    packed_lost_tokens_fraction: Mapping[str, float] = field(default_factory=_none)
+    computed_tokens: Mapping[str, float] = field(default_factory=_none)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
-    """Another ``max_length`` and what speaks for it."""
+    """Another ``max_length``, what speaks for it, and the positions that one epoch computes."""
 
     max_length: int
     reason: Message
+    computed_tokens: Mapping[str, float] = field(default_factory=_none)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
-    """The ``max_length`` to train with."""
+    """The ``max_length`` to train with, and the positions that one epoch computes."""
 
     max_length: int
     reason: Message
     alternatives: tuple[Alternative, ...] = ()
+    computed_tokens: Mapping[str, float] = field(default_factory=_none)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,18 +144,37 @@ class Storage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PictureFacts:
+    """Pictures of the set.
+
+    Attributes:
+        count: Pictures that the rows refer to.
+        unsized: Those whose size is not known; their tokens are not in the lengths.
+        rule: Which models count pictures so; None where no rule is known for the model.
+        source: Where the rule is from.
+    """
+
+    count: int
+    unsized: int
+    rule: str | None = None
+    source: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DataProfile:
     """Everything that is known of a data set.
 
     Attributes:
         bad_rows: The first bad rows with their lines; ``bad_rows_by_code`` counts all of them.
         shape: Layout of the rows, ``mixed`` where files differ.
-        num_samples: Good rows. A preference pair is one sample of two sequences.
+        num_samples: Good rows, or threads of trees. A preference pair is one sample of two
+            sequences.
         sequences_per_sample: 2 for preference pairs, else 1.
         duplicates: Good rows whose text stood in an earlier row; they stay in the totals.
         empty: Good rows with nothing to learn (a blank answer); they stay in the totals.
         length_counts: ``(length, number of sequences)``, ascending: the exact lengths.
         sampled: Whether only a part was read (never, in this version).
+        pictures: None where there are none.
         per_device_train_batch_size: Samples of a batch behind ``padding_fraction``.
         tokens_per_s: How fast the tokenizer ran; not a fact of the data.
     """
@@ -157,6 +194,7 @@ class DataProfile:
     storage: Storage
     length_counts: tuple[tuple[int, int], ...] = field(repr=False)
     sequences_per_sample: int = 1
+    pictures: PictureFacts | None = None
     per_device_train_batch_size: int = 8
     sampled: bool = False
     assumptions: tuple[Assumption, ...] = ()
@@ -176,29 +214,23 @@ class DataProfile:
     def statistics(self, *, eval_fraction: float = 0.0) -> TokenStatistics:
         """The lengths as the estimate wants them, evaluation samples taken off.
 
-        ``lengths`` ascend. Evaluation takes ``ceil(eval_fraction x samples)`` samples (as
-        scikit-learn's and ``datasets``' ``train_test_split`` round), spread evenly over the
-        lengths, so that the training set keeps the distribution whatever the trainer's seed.
+        ``lengths`` ascend; of more than a million an even selection stands for all. Evaluation
+        takes ``ceil(eval_fraction x samples)`` samples (as scikit-learn's and ``datasets``'
+        ``train_test_split`` round), spread evenly over the lengths, so that the training set keeps
+        the distribution whatever the trainer's seed.
         """
         num_eval = math.ceil(eval_fraction * self.num_samples) if eval_fraction > 0 else 0
-        lengths = [length for length, count in self.length_counts for _ in range(count)]
         taken = num_eval * self.sequences_per_sample
-        if taken:
-            step = len(lengths) / taken
-            away = {int((number + 0.5) * step) for number in range(taken)}
-            lengths = [length for place, length in enumerate(lengths) if place not in away]
-        counts: dict[int, int] = {}
-        for length in lengths:
-            counts[length] = counts.get(length, 0) + 1
-        quantiles = quantiles_of(tuple(counts.items()), (*QUANTILES, 1.0))
+        counts = without_evenly(self.length_counts, taken)
+        quantiles = quantiles_of(counts, (*QUANTILES, 1.0))
         return TokenStatistics(
             num_samples=self.num_samples - num_eval,
-            total_tokens=sum(lengths),
+            total_tokens=num_tokens(counts),
             quantiles=MappingProxyType(quantiles),
             trained_tokens_fraction=self.tokens.trained.likely / max(1.0, self.tokens.all.likely),
             num_eval_samples=num_eval,
             raw_bytes=self.storage.raw_bytes,
-            lengths=tuple(lengths),
+            lengths=tuple(evenly_selected(counts, MAX_KEPT).tolist()),
             sequences_per_sample=self.sequences_per_sample,
             basis=Basis.MEASURED if self.exact else Basis.ASSUMED,
             source=f"{', '.join(file.path for file in self.files)}; {self.tokenizer.source}",

@@ -93,14 +93,15 @@ class Renderer:
                     kept=rendered.text.count(self.pictures.rule.needs),
                 )
             )
-        sizes = [self.pictures.tokens(one, folder) for one in chat.pictures]
-        known = [size for size in sizes if size is not None]
+        counted = [self.pictures.tokens(one, folder) for one in chat.pictures]
+        known = [tokens for tokens, _ in counted if tokens is not None]
         in_text = self.pictures.rule.written_tokens if written else 0
         return replace(
             rendered,
             image_tokens=sum(known),
             more_tokens=sum(known) - in_text * len(known),
-            unsized_pictures=len(sizes) - len(known),
+            unsized_pictures=len(counted) - len(known),
+            assumed_pictures=sum(assumed for _, assumed in counted),
         )
 
     def _plain(self, sample: Plain) -> Rendered:

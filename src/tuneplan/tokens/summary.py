@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tuneplan.language import Message, message
 from tuneplan.spec.answer import Assumption, Basis, Estimate, Notice
@@ -16,18 +19,21 @@ from tuneplan.tokens.encoders import (
 )
 from tuneplan.tokens.lengths import (
     COVERED_FRACTION,
+    MAX_PACKED,
     QUANTILES,
     LengthCounts,
     covering_length,
     histogram_of,
+    in_order,
     num_sequences,
     num_tokens,
-    packed_efficiencies,
+    packings,
     padding_fractions,
     quantiles_of,
     truncated_fractions,
     usual_lengths,
 )
+from tuneplan.tokens.packings import Packing, packings_of_counts
 from tuneplan.tokens.profile import (
     Alternative,
     AtMaxLength,
@@ -35,6 +41,7 @@ from tuneplan.tokens.profile import (
     DataProfile,
     FileFacts,
     LengthFacts,
+    PictureFacts,
     Recommendation,
     Storage,
     TokenizerFacts,
@@ -67,6 +74,7 @@ def summarise(
         {*(max_lengths or usual_lengths(counts)), covering_length(counts, COVERED_FRACTION)}
     )
     quantiles = quantiles_of(counts, QUANTILES)
+    lengths = in_order(counts, totals.ordered)
     return DataProfile(
         files=tuple(files),
         bad_rows=tuple(totals.bad_rows),
@@ -90,9 +98,9 @@ def summarise(
             ),
         ),
         at_max_length=tuple(
-            _at_max_length(counts, length, batch_size * per_sample) for length in looked_at
+            _at_max_length(counts, lengths, length, batch_size, per_sample) for length in looked_at
         ),
-        recommended=_recommended(counts),
+        recommended=_recommended(counts, lengths, batch_size, per_sample),
         duplicates=totals.repeats.number(),
         empty=totals.empty,
         storage=Storage(
@@ -101,10 +109,23 @@ def summarise(
             + num_sequences(counts) * _BYTES_PER_SEQUENCE,
         ),
         length_counts=counts,
+        pictures=_pictures(totals, renderer),
         per_device_train_batch_size=batch_size,
         assumptions=_assumptions(totals, tokenizer, renderer),
-        notices=_notices(totals),
+        notices=(*_picture_notices(totals, renderer), *_notices(totals)),
         tokens_per_s=num_tokens(counts) / totals.encoding_s if totals.encoding_s else None,
+    )
+
+
+def _pictures(totals: Totals, renderer: Renderer) -> PictureFacts | None:
+    if not totals.num_images:
+        return None
+    rule = renderer.pictures.rule if renderer.pictures else None
+    return PictureFacts(
+        count=totals.num_images,
+        unsized=totals.unsized_images,
+        rule=rule.id if rule else None,
+        source=rule.source if rule else None,
     )
 
 
@@ -118,36 +139,80 @@ def _token_totals(counts: LengthCounts, totals: Totals, *, approximate: bool) ->
             basis=Basis.ASSUMED if approximate else Basis.MEASURED,
         )
 
-    zero = Estimate(low=0.0, likely=0.0, high=0.0, basis=Basis.MEASURED)
+    seen = float(totals.image_tokens)
+    basis = Basis.ASSUMED if totals.assumed_images else Basis.MEASURED
     return TokenTotals(
         all=total(num_tokens(counts)),
         trained=total(totals.trained_tokens),
-        image=None if totals.num_images else zero,
+        image=None
+        if totals.unsized_images
+        else Estimate(low=seen, likely=seen, high=seen, basis=basis),
     )
 
 
-def _at_max_length(counts: LengthCounts, length: int, sequences_per_batch: int) -> AtMaxLength:
+def _at_max_length(
+    counts: LengthCounts,
+    lengths: NDArray[np.int64],
+    length: int,
+    batch_size: int,
+    per_sample: int,
+) -> AtMaxLength:
     samples, tokens = truncated_fractions(counts, length)
+    packed = packings(counts, lengths, length, batch_size)
+    padded = padding_fractions(lengths, length, batch_size, per_sample)
     return AtMaxLength(
         max_length=length,
         truncated_samples_fraction=samples,
         truncated_tokens_fraction=tokens,
-        packed_efficiency=MappingProxyType(packed_efficiencies(counts, length)),
-        padding_fraction=MappingProxyType(padding_fractions(counts, length, sequences_per_batch)),
-        worst_batch_tokens=sequences_per_batch * min(length, counts[-1][0]),
+        packed_efficiency=MappingProxyType(
+            {name: found.efficiency for name, found in packed.items()}
+        ),
+        padding_fraction=MappingProxyType(padded),
+        worst_batch_tokens=batch_size * per_sample * min(length, counts[-1][0]),
+        packed_lost_tokens_fraction=MappingProxyType(
+            {name: found.lost_fraction for name, found in packed.items()}
+        ),
+        computed_tokens=_computed(
+            num_tokens(counts) * (1 - tokens), padded, packed["best_fit_decreasing"]
+        ),
     )
 
 
-def _recommended(counts: LengthCounts) -> Recommendation:
+def _computed(
+    kept_tokens: float, padded: Mapping[str, float], packed: Packing
+) -> Mapping[str, float]:
+    """Positions of one epoch by way of batching."""
+    computed = {policy: kept_tokens / (1 - share) for policy, share in padded.items()}
+    return MappingProxyType({**computed, "packed": float(packed.positions)})
+
+
+def _recommended(
+    counts: LengthCounts, lengths: NDArray[np.int64], batch_size: int, per_sample: int
+) -> Recommendation:
+    table = np.asarray(counts, dtype=np.int64).reshape(-1, 2)
+
+    def computed(length: int) -> Mapping[str, float]:
+        padded = padding_fractions(lengths, length, batch_size, per_sample)
+        packed = packings_of_counts(table[:, 0], table[:, 1], length)["best_fit_decreasing"]
+        return _computed(packed.tokens, padded, packed)
+
     chosen = covering_length(counts, COVERED_FRACTION)
-    others = sorted({covering_length(counts, share) for share in (0.99, 1.0)} - {chosen})
     return Recommendation(
         max_length=chosen,
         reason=_covers(counts, chosen),
+        computed_tokens=computed(chosen),
         alternatives=tuple(
-            Alternative(max_length=length, reason=_covers(counts, length)) for length in others
+            Alternative(
+                max_length=length, reason=_covers(counts, length), computed_tokens=computed(length)
+            )
+            for length in sorted(_alternatives(counts, chosen) - {chosen})
         ),
     )
+
+
+def _alternatives(counts: LengthCounts, chosen: int) -> set[int]:
+    """Half of the chosen length, and what holds 99 % and all of the sequences whole."""
+    return {max(chosen // 2, 128), *(covering_length(counts, share) for share in (0.99, 1.0))}
 
 
 def _covers(counts: LengthCounts, length: int) -> Message:
@@ -195,21 +260,27 @@ def _assumptions(
                 how_to_set="--tokenizer FOLDER",
             )
         )
+    if totals.assumed_images and renderer.pictures and renderer.pictures.usual_size:
+        height, width = renderer.pictures.usual_size
+        found.append(
+            Assumption(
+                name="data.image",
+                value=f"{height}x{width}",
+                reason=message(
+                    "usual_picture",
+                    "{count} of {all} pictures are not at hand and taken to be of this size",
+                    count=totals.assumed_images,
+                    all=totals.num_images,
+                ),
+                source="--image",
+                how_to_set="--image HEIGHTxWIDTH",
+            )
+        )
     return tuple(found)
 
 
 def _notices(totals: Totals) -> tuple[Notice, ...]:
     found = []
-    if totals.num_images:
-        found.append(
-            Notice(
-                message=message(
-                    "images_not_counted",
-                    "{count} pictures are in the rows; their tokens are not in the lengths",
-                    count=totals.num_images,
-                )
-            )
-        )
     if totals.empty:
         found.append(
             Notice(
@@ -218,6 +289,27 @@ def _notices(totals: Totals) -> tuple[Notice, ...]:
                     "{count} sample(s) have nothing to learn (a blank or missing answer); trainers "
                     "keep them and so do the totals",
                     count=totals.empty,
+                )
+            )
+        )
+    if totals.repeats.thinned:
+        found.append(
+            Notice(
+                message=message(
+                    "duplicates_estimated",
+                    "duplicates are an estimate from one text in {share}",
+                    share=1 << totals.repeats.thinned,
+                )
+            )
+        )
+    if totals.lengths.total() > MAX_PACKED:
+        found.append(
+            Notice(
+                message=message(
+                    "packed_in_part",
+                    "how frameworks pack is tried on {count} sequences, a hundred stretches of "
+                    "the whole; best fit decreasing and wrapped are of all",
+                    count=MAX_PACKED,
                 )
             )
         )
@@ -234,3 +326,36 @@ def _notices(totals: Totals) -> tuple[Notice, ...]:
             )
         )
     return tuple(found)
+
+
+def _picture_notices(totals: Totals, renderer: Renderer) -> list[Notice]:
+    found = []
+    if totals.num_images and renderer.pictures is None:
+        found.append(
+            message(
+                "images_not_counted",
+                "{count} pictures are in the rows; how many tokens this model makes of one is not "
+                "known, and they are not in the lengths",
+                count=totals.num_images,
+            )
+        )
+    elif totals.unsized_images:
+        found.append(
+            message(
+                "images_not_at_hand",
+                "{count} of {all} pictures are not at hand, so their tokens are not in the "
+                "lengths; say how large they are: --image HEIGHTxWIDTH",
+                count=totals.unsized_images,
+                all=totals.num_images,
+            )
+        )
+    if totals.other_media:
+        found.append(
+            message(
+                "media_not_counted",
+                "{count} videos or sound recordings are in the rows; their tokens are not in the "
+                "lengths",
+                count=totals.other_media,
+            )
+        )
+    return [Notice(message=text) for text in found]

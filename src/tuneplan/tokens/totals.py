@@ -34,6 +34,7 @@ class Totals:
         image_tokens: Tokens of pictures, where the model's rule is known.
         num_images: Pictures that the rows refer to.
         unsized_images: Those among them whose size is not known, so that they are not counted.
+        assumed_images: Those that are taken to be of the usual size.
         other_media: Videos and sound recordings, which are not counted.
         columns: The keys of prompt and answer in the first good prompt-completion row.
         bad_rows: The first bad rows; ``bad_by_code`` counts all.
@@ -49,6 +50,7 @@ class Totals:
     empty: int = 0
     num_images: int = 0
     unsized_images: int = 0
+    assumed_images: int = 0
     other_media: int = 0
     has_chat: bool = False
     has_plain: bool = False
@@ -88,6 +90,7 @@ class Totals:
         self.empty += later.empty
         self.num_images += later.num_images
         self.unsized_images += later.unsized_images
+        self.assumed_images += later.assumed_images
         self.other_media += later.other_media
         self.has_chat |= later.has_chat
         self.has_plain |= later.has_plain

@@ -40,7 +40,7 @@ def image_size(text: str) -> ImageSize:
         value=text,
         how_to_fix=message(
             "image_size_written",
-            "write HEIGHTxWIDTH in pixels as the processor leaves the image, such as 1024x768",
+            "write HEIGHTxWIDTH in pixels, such as 1024x768",
         ),
     )
     raise InvalidRequest([mistake])
