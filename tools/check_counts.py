@@ -26,6 +26,7 @@ Pieces = list[tuple[str, bool]]
 
 
 def package_file(module: str, name: str) -> Path:
+    """A file in an installed package."""
     spec = importlib.util.find_spec(module)
     if spec is None or spec.origin is None:
         sys.exit(f"{module} is not installed")
@@ -70,6 +71,7 @@ class Qwen:
         )
 
     def chat(self, turns: Turns, tools: list[str]) -> Pieces:
+        """A conversation as the model sees it."""
         system = self.system
         if turns and turns[0][0] == "system":
             system, turns = turns[0][1], turns[1:]
@@ -84,6 +86,7 @@ class Qwen:
         return pieces
 
     def token_ends(self, text: str) -> list[int]:
+        """The byte at which each token of a text ends."""
         ends, at = [], 0
         for token in self.encoding.encode(text, allowed_special="all"):
             at += len(self.encoding.decode_single_token_bytes(token))
@@ -106,6 +109,7 @@ class DeepSeek:
         )
 
     def chat(self, turns: Turns, tools: list[str]) -> Pieces:
+        """A conversation as the model sees it."""
         system = ""
         if turns and turns[0][0] == "system":
             system, turns = turns[0][1], turns[1:]
@@ -125,6 +129,7 @@ class DeepSeek:
         return pieces
 
     def token_ends(self, text: str) -> list[int]:
+        """The byte at which each token of a text ends."""
         sizes = [len(text[:0].encode())]
         for character in text:
             sizes.append(sizes[-1] + len(character.encode()))
@@ -147,6 +152,7 @@ class Mistral:
         )
 
     def chat(self, turns: Turns, tools: list[str]) -> Pieces:
+        """A conversation as the model sees it."""
         system = ""
         if turns and turns[0][0] == "system":
             system, turns = turns[0][1], turns[1:]
@@ -164,6 +170,7 @@ class Mistral:
         return pieces
 
     def num_tokens(self, text: str) -> int:
+        """Tokens of a text; control tokens count as one."""
         total = 0
         while text:
             for control in (self.bos, self.end):
@@ -177,7 +184,7 @@ class Mistral:
         return total
 
 
-# --- counting --------------------------------------------------------------------------------------
+# --- counting -------------------------------------------------------------------------------------
 
 
 def counted(family: Any, pieces: Pieces) -> tuple[int, int]:
@@ -203,7 +210,7 @@ def counted(family: Any, pieces: Pieces) -> tuple[int, int]:
     return len(ends), learned
 
 
-# --- rows, by hand ---------------------------------------------------------------------------------
+# --- rows, by hand --------------------------------------------------------------------------------
 
 ROLES = {
     "human": "user", "gpt": "assistant", "function_call": "assistant", "observation": "tool",
@@ -212,6 +219,7 @@ ROLES = {
 
 
 def turn(message: dict[str, Any]) -> tuple[str, str]:
+    """Role and text of a message."""
     role = message.get("role") or message["from"]
     content = message.get("content", message.get("value", message.get("text")))
     if isinstance(content, list):
@@ -234,6 +242,7 @@ def threads(path: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
 
 
 def sequences(row: dict[str, Any], family: Any) -> Iterator[Pieces]:
+    """What a trainer makes of a row: one sequence, two of a pair, many of a tree."""
     tools = row.get("tools") or []
     if isinstance(tools, str):
         tools = json.loads(tools)
@@ -250,25 +259,32 @@ def sequences(row: dict[str, Any], family: Any) -> Iterator[Pieces]:
             pieces = family.chat([*asked, turn(row[key])], lines)
             answers = [at for at, (_, is_learned) in enumerate(pieces) if is_learned]
             yield [(text, at == answers[-1]) for at, (text, _) in enumerate(pieces)]
-    elif "instruction" in row:
-        asked_text = "\n".join(part for part in (row["instruction"], row.get("input")) if part)
-        turns = [("system", row["system"])] if row.get("system") else []
+    else:
+        yield family.chat(conversation(row), lines)
+
+
+def conversation(row: dict[str, Any]) -> Turns:
+    """The turns of a row that is one conversation."""
+    turns: Turns = []
+    if "instruction" in row:
+        asked = "\n".join(part for part in (row["instruction"], row.get("input")) if part)
         for question, answer in row.get("history") or []:
             turns += [("user", question), ("assistant", answer)]
-        yield family.chat([*turns, ("user", asked_text), ("assistant", row["output"])], lines)
+        turns += [("user", asked), ("assistant", row["output"])]
     elif "question" in row:
-        yield family.chat([("user", row["question"]), ("assistant", row["answer"])], lines)
+        turns = [("user", row["question"]), ("assistant", row["answer"])]
     else:
         turns = [turn(one) for one in row.get("messages") or row["conversations"]]
-        if row.get("system") and turns[0][0] != "system":
-            turns.insert(0, ("system", row["system"]))
-        if row.get("images"):
-            # None of these families sees pictures; they are left out of the text.
-            turns = [(role, text.replace("<image>", "")) for role, text in turns]
-        yield family.chat(turns, lines)
+    if row.get("system") and turns[0][0] != "system":
+        turns.insert(0, ("system", row["system"]))
+    if row.get("images"):
+        # None of these families sees pictures; they are left out of the text.
+        turns = [(role, text.replace("<image>", "")) for role, text in turns]
+    return turns
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file."""
     text = path.read_text("utf-8")
     if path.suffix == ".jsonl":
         return [json.loads(line) for line in text.splitlines() if line.strip()]
@@ -276,6 +292,7 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
 
 
 def plain(path: Path, family: Any) -> tuple[int, int]:
+    """Tokens of a file, and those that are learned."""
     total = learned = 0
     for row in rows_of(path):
         for pieces in sequences(row, family):
@@ -285,13 +302,13 @@ def plain(path: Path, family: Any) -> tuple[int, int]:
 
 
 def main(folder: str) -> int:
+    """Count every file both ways."""
     from tuneplan import profile_data
 
     families: list[Callable[[], Any]] = [Qwen, DeepSeek, Mistral]
     wrong = 0
-    print(
-        f"{'file':32} {'library':14} {'tokens':>10} {'tuneplan':>10} {'learned':>10} {'tuneplan':>10}"
-    )
+    heads = ("tokens", "tuneplan", "learned", "tuneplan")
+    print(f"{'file':32} {'library':14}", *(f"{head:>10}" for head in heads))
     for make in families:
         family = make()
         for path in sorted(Path(folder).iterdir()):
