@@ -28,7 +28,12 @@ def test_the_text_keeps_to_the_page_and_names_every_rule(capsys, monkeypatch) ->
     assert run(["rules", *JOB, "--accelerator", "H100 SXM"]) == 0
     text = capsys.readouterr().out
     assert max(len(line) for line in text.splitlines()) <= 80
-    for words in ("8 bytes a parameter", "18 bytes a parameter", "0.6 bytes", "checkpointing costs"):
+    for words in (
+        "8 bytes a parameter",
+        "18 bytes a parameter",
+        "0.6 bytes",
+        "checkpointing costs",
+    ):
         assert words in text
 
 
