@@ -53,6 +53,7 @@ COMMANDS: Final[dict[str, Entry]] = {
         "tuneplan.cli.budget", "What a whole project costs: chances, phases, week by week."
     ),
     "data": Entry("tuneplan.cli.data", "What a data set holds, in tokens."),
+    "pilot": Entry("tuneplan.cli.pilot", "A short real run of a job, beside its prediction."),
     "learn": Entry("tuneplan.cli.learn", "What the logs of a run measured, beside the prediction."),
     "watch": Entry("tuneplan.cli.watch", "A live run against its plan: arrival, cost, alerts."),
     "store": Entry("tuneplan.cli.store", "The measurements that are kept: list, export, import."),

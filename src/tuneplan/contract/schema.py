@@ -21,6 +21,7 @@ from tuneplan.contract.exported import ExportAnswer
 from tuneplan.contract.job import JobFile, keys, sections
 from tuneplan.contract.learned import LearnAnswer, StoreAnswer
 from tuneplan.contract.measured import DataProfileAnswer, ValidateAnswer
+from tuneplan.contract.piloted import PilotAnswer
 from tuneplan.contract.reported import ReportAnswer
 from tuneplan.contract.ruled import RulesAnswer
 from tuneplan.contract.scheduled import ScheduleAnswer
@@ -48,6 +49,7 @@ _ANSWERS: Final[dict[str, type[BaseModel]]] = {
     "data-tokenize": DataTokenizeAnswer,
     "validate": ValidateAnswer,
     "export": ExportAnswer,
+    "pilot": PilotAnswer,
     "learn": LearnAnswer,
     "report": ReportAnswer,
     "store-list": StoreAnswer,

@@ -35,7 +35,7 @@ def _runs(answer: LearnAnswer, page: Page) -> Iterator[RenderableType]:
         yield heading(say("Measured: {name}", name=run.name))
         yield points([_log_line(run, number) for number in range(len(run.logs))])
         if run.figures:
-            yield _figures(run.figures)
+            yield figures_table(run.figures)
         told = _told(run)
         if told:
             yield paragraph(told)
@@ -62,7 +62,8 @@ def _log_line(run: LearnedRun, number: int) -> str:
     )
 
 
-def _figures(figures: list[LearnedFigure]) -> RenderableType:
+def figures_table(figures: list[LearnedFigure]) -> RenderableType:
+    """Measured figures beside what was predicted."""
     columns = [
         Column(name=say("figure")),
         Column(name=say("measured"), right=True),

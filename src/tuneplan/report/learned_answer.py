@@ -52,7 +52,7 @@ def _run(run: learning.LearnedRun) -> LearnedRun:
         steps=measurement.num_steps,
         relative_error=measurement.relative_error,
         measured_at=measurement.measured_at,
-        figures=[_figure(figure) for figure in run.figures],
+        figures=[figure_model(figure) for figure in run.figures],
         measurement_id=run.id,
         warnings=notice_models(run.notices),
     )
@@ -69,7 +69,8 @@ def _log(log: RunLog) -> LearnedLog:
     )
 
 
-def _figure(figure: learning.LearnedFigure) -> LearnedFigure:
+def figure_model(figure: learning.LearnedFigure) -> LearnedFigure:
+    """One measured figure as the contract describes it."""
     return LearnedFigure(
         quantity=figure.quantity,
         measured=figure.measured,

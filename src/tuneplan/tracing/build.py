@@ -7,8 +7,6 @@ from typing import Any
 
 import torch
 
-from tuneplan.errors import NotSupported
-from tuneplan.language import message
 from tuneplan.spec.architecture import ModelArchitecture
 from tuneplan.spec.recipe import (
     AttentionKernel,
@@ -21,6 +19,7 @@ from tuneplan.spec.recipe import (
 )
 from tuneplan.tracing.adapters import adapt, torch_dtype
 from tuneplan.tracing.checkpointing import enable_checkpointing
+from tuneplan.tracing.configuration import build_config
 from tuneplan.tracing.device import fake_device
 from tuneplan.tracing.flash import SOURCE as FLASH_SOURCE
 from tuneplan.tracing.gptq import GPTQ_SOURCE, GptqLinear
@@ -40,32 +39,6 @@ _IMPLEMENTATIONS = {
     AttentionKernel.FLASH_2: "flash_attention_2",
     AttentionKernel.FLASH_3: "flash_attention_2",  # keeps the same tensors
 }
-
-
-def build_config(architecture: ModelArchitecture) -> Any:
-    """The transformers configuration of a model.
-
-    Raises:
-        NotSupported: where this transformers has no code for the model type.
-    """
-    from transformers import CONFIG_MAPPING, AutoConfig
-
-    fields = dict(architecture.hf_config)
-    kind = fields.pop("model_type", architecture.model_type)
-    if "auto_map" in fields or kind not in CONFIG_MAPPING:
-        raise NotSupported(
-            message(
-                "trace_remote_code",
-                "the code of {kind} models is not part of transformers; code from a model's own "
-                "repository is never run",
-                kind=kind,
-            )
-        )
-    fields.pop("torch_dtype", None)
-    fields.pop("dtype", None)
-    config = AutoConfig.for_model(kind, **fields)
-    config.use_cache = False
-    return config
 
 
 def build_model(

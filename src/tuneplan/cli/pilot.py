@@ -1,0 +1,84 @@
+"""``tuneplan pilot``: a short real run of a job."""
+
+from __future__ import annotations
+
+import click
+
+from tuneplan.cli.answering import show, today
+from tuneplan.cli.commands import SpokenCommand
+from tuneplan.cli.options import JobRequest, answer_options, job_options, refuse_blank
+from tuneplan.units import parse_bytes, parse_seconds
+
+
+@click.command("pilot", cls=SpokenCommand)
+@job_options
+@click.option("--steps", type=click.IntRange(2, 10_000), default=40, show_default=True)
+@click.option("--time-limit", default="2 min", show_default=True, help="Of the steps.")
+@click.option("--memory-limit", metavar="SIZE", help="What the run may hold: 20 GiB.")
+@click.option(
+    "--device",
+    type=click.Choice(["auto", "cpu", "cuda", "mps"]),
+    default="auto",
+    show_default=True,
+)
+@click.option(
+    "--weights",
+    metavar="FOLDER",
+    help="Load the weights of this folder; random ones are as fast and as large.",
+)
+@click.option("--random-weights", is_flag=True, help="Nothing is downloaded (the default).")
+@click.option("--store", metavar="FILE", help="Where measurements are kept; see tuneplan store.")
+@click.option("--no-store", is_flag=True, help="Keep nothing.")
+@answer_options
+def command(
+    job: JobRequest,
+    *,
+    steps: int,
+    time_limit: str,
+    memory_limit: str | None,
+    device: str,
+    weights: str | None,
+    random_weights: bool,
+    store: str | None,
+    no_store: bool,
+    as_json: bool,
+) -> None:
+    """Train a few steps of JOB here, for real, and measure them beside the prediction.
+
+    transformers and PEFT run as the job says, on random tokens in rows of the lengths of its data,
+    the worst batch first. Ends when the step time is steady. Out of memory is an answer.
+    """
+    from contextlib import ExitStack
+    from datetime import UTC, datetime
+
+    from tuneplan.planner.estimate import estimate_job
+    from tuneplan.planner.pilot import PilotLimits, pilot_job
+    from tuneplan.planner.sources import sources_for
+    from tuneplan.report.piloted import pilot_answer, pilot_text
+    from tuneplan.store.paths import store_path
+    from tuneplan.store.store import Store
+
+    for flag, value in (("--store", store), ("--weights", weights)):
+        refuse_blank(flag, value)
+    if weights is not None and random_weights:
+        raise click.UsageError("--weights and --random-weights exclude each other")
+    limits = PilotLimits(
+        num_steps=steps,
+        time_s=parse_seconds(time_limit),
+        memory_bytes=None if memory_limit is None else parse_bytes(memory_limit),
+    )
+    day = today()
+    stated = job.read()
+    now = estimate_job(stated, sources_for(stated, today=day), replays=True)
+    path = None if no_store else (store or str(store_path()))
+    with ExitStack() as stack:
+        append = stack.enter_context(Store(path)).append if path else None
+        done = pilot_job(
+            now,
+            measured_at=datetime.now(tz=UTC).isoformat(timespec="seconds"),
+            limits=limits,
+            device=device,
+            weights=weights,
+            append=append,
+        )
+    show(pilot_answer(done, as_of=day.isoformat()), pilot_text, as_json=as_json)

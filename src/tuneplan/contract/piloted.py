@@ -1,0 +1,64 @@
+"""The answer of ``pilot``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import FiniteFloat
+
+from tuneplan.contract.learned import LearnedFigure
+from tuneplan.contract.parts import Bytes, Header, Notice, Part, Range
+
+
+class PilotStep(Part):
+    """One optimizer step. ``tokens`` are no padding; ``padded_tokens`` were computed."""
+
+    step_s: FiniteFloat
+    tokens: int | None
+    padded_tokens: int | None
+    loader_wait_s: FiniteFloat | None
+    cpu_s: FiniteFloat | None
+
+
+class PilotStable(Part):
+    """Whether the step time was steady. ``step_s``: of the planned step, as a range."""
+
+    stable: bool
+    step_s: Range | None
+    relative_error: FiniteFloat | None
+
+
+class PilotPeak(Part):
+    """The highest memory of this run, of each kind that was seen."""
+
+    allocated_bytes: Bytes | None
+    reserved_bytes: Bytes | None
+    device_bytes: Bytes | None
+    host_bytes: Bytes | None
+
+
+class PilotEnvironment(Part):
+    """What it ran on."""
+
+    accelerator: str | None
+    device: str | None
+    num_accelerators: int | None
+    driver: str | None
+    software: dict[str, str]
+
+
+class PilotAnswer(Header):
+    """A short real run. ``status``: ok, oom, timeout, failed or interrupted."""
+
+    job: dict[str, Any]
+    status: str
+    stage: str | None
+    environment: PilotEnvironment
+    warm_up_steps: int
+    steps: list[PilotStep]
+    stable: PilotStable
+    peak: PilotPeak
+    power_w: FiniteFloat | None
+    figures: list[LearnedFigure]
+    measurement_id: str | None
+    warnings: list[Notice]

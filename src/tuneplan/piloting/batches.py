@@ -1,0 +1,61 @@
+"""Which lengths a pilot trains on: the worst micro-batch first, then a fair sample."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuneplan.spec.data import TokenStatistics
+
+
+def pilot_lengths(
+    statistics: TokenStatistics | None,
+    *,
+    rows: int,
+    max_length: int,
+    worst_length: int,
+    packing: bool,
+    num_micro_batches: int,
+    seed: int = 0,
+) -> tuple[tuple[int, ...], ...]:
+    """Lengths of the rows of each micro-batch, in the order in which they are trained on.
+
+    The first micro-batch is the worst that memory must survive. The others are drawn from the
+    lengths of the data by stratified sampling: each stretch of the distribution is as frequent as
+    in the data, in an order that a seed decides.
+
+    Args:
+        statistics: None where nothing is known of the data: every row is full.
+        rows: In a micro-batch.
+        max_length: Where rows are cut.
+        worst_length: Of the longest row to expect in the run.
+        packing: Rows are filled up to ``max_length``.
+        num_micro_batches: How many there are to be.
+        seed: Of the order.
+    """
+    worst = (min(worst_length, max_length),) * rows
+    if packing or statistics is None or not statistics.num_samples:
+        return ((max_length,) * rows,) * num_micro_batches
+    generator = np.random.default_rng(seed)
+    count = rows * max(num_micro_batches - 1, 0)
+    quantiles = (np.arange(count) + generator.random(count)) / max(count, 1)
+    drawn = np.clip(np.round(_at(statistics, quantiles)), 1, max_length).astype(int)
+    generator.shuffle(drawn)
+    fair = [
+        tuple(int(one) for one in drawn[start : start + rows]) for start in range(0, count, rows)
+    ]
+    return (worst, *fair)
+
+
+def _at(statistics: TokenStatistics, quantiles: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Lengths at quantiles: of the data where it was read, else between the stated ones."""
+    if statistics.lengths:
+        exact = np.asarray(statistics.lengths, dtype=np.float64)
+        places = np.minimum((quantiles * len(exact)).astype(np.int64), len(exact) - 1)
+        return np.asarray(exact[places])
+    known = sorted(statistics.quantiles.items())
+    if not known:
+        return np.full(len(quantiles), statistics.mean_tokens)
+    points = known if known[0][0] <= 0 else [(0.0, 1.0), *known]
+    shares, lengths = zip(*points, strict=True)
+    return np.asarray(np.interp(quantiles, shares, lengths))
