@@ -183,7 +183,7 @@ def test_the_cost_is_hours_times_price_in_the_workbook() -> None:
 def test_the_sheets_are_the_parts_of_the_document() -> None:
     book = openpyxl.load_workbook(io.BytesIO(workbook(ESTIMATE)))
     assert book.sheetnames == [
-        *("Summary", "Memory", "Time", "Cost", "Alternatives"),
+        *("Summary", "Memory", "Time", "Cost", "Disks and data", "Alternatives"),
         *("Remarks", "Assumptions", "Sources"),
     ]
 

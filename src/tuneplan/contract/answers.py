@@ -136,12 +136,54 @@ class Cost(Part):
     items: list[CostItem]
 
 
+class CheckpointWriting(Part):
+    """One way to write checkpoints to one disk."""
+
+    disk: str = Field(json_schema_extra={"enum": ["stated", "nvme", "sata_ssd", "network_10g"]})
+    disk_bytes_per_s: FiniteFloat
+    how: str = Field(json_schema_extra={"enum": ["gathered", "sharded", "asynchronous"]})
+    stall_s: FiniteFloat = Field(description="Training stands still for so long at each save.")
+    lost_fraction: Fraction = Field(description="Share of the run.")
+
+
+class Upload(Part):
+    """Data and model over one network, and by courier."""
+
+    uplink: str
+    size_bytes: Bytes
+    ideal_s: FiniteFloat = Field(description="At the nominal rate.")
+    likely_s: FiniteFloat = Field(description="At the efficiency that networks give for hours.")
+    shipped_s: FiniteFloat
+    ship_instead: bool
+
+
+class Loader(Part):
+    """What must arrive so that no card waits for data."""
+
+    tokens_per_s: FiniteFloat
+    disk_bytes_per_s: FiniteFloat = Field(description="To read it tokenised.")
+    raw_bytes_per_s: FiniteFloat | None = Field(default=None, description="To read it as text.")
+    cores_on_the_fly: FiniteFloat = Field(description="Busy with tokenising while it trains.")
+
+
 class Storage(Part):
-    """Room on disk."""
+    """Room on disk, and the way of the data."""
 
     checkpoint_bytes: Bytes
     kept_bytes: Bytes | None = None
     dataset_bytes: Bytes | None = None
+    num_saves: int | None = None
+    num_kept: int | None = Field(
+        default=None, description="On disk at once, the one being written among them."
+    )
+    tokenised_bytes: Bytes | None = None
+    model_bytes: Bytes | None = None
+    needed_bytes: Bytes | None = Field(
+        default=None, description="Checkpoints, data as text and tokenised, and the model."
+    )
+    writings: list[CheckpointWriting] = Field(default_factory=list)
+    uploads: list[Upload] = Field(default_factory=list)
+    loader: Loader | None = None
 
 
 class EstimateBody(Part):

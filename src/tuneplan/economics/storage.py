@@ -42,9 +42,73 @@ def kept_bytes(
     return min(num_saves, save_total_limit + 1) * one_checkpoint_bytes
 
 
+def kept_checkpoints(*, num_saves: int, last: int | None, best: bool = False) -> int:
+    """Checkpoints that are on disk at once under "the last k, and the best", at their most.
+
+    The best one may be older than the last k, and one more is there while the new one is written.
+    ``transformers`` counts the best within ``save_total_limit``, so "last 3 + best" is a limit of 4
+    with ``load_best_model_at_end``.
+
+    Args:
+        num_saves: Saves of the whole run.
+        last: k; None keeps all.
+        best: Whether the best is kept besides.
+    """
+    return num_saves if last is None else min(num_saves, last + int(best) + 1)
+
+
 def write_s(*, size_bytes: float, bandwidth_bytes_per_s: float) -> float:
     """Seconds to write or read at a sustained rate."""
     return size_bytes / bandwidth_bytes_per_s
+
+
+def gathered_stall_s(
+    *,
+    size_bytes: float,
+    disk_bytes_per_s: float,
+    gathered_bytes: float = 0,
+    link_bytes_per_s: float = 1,
+) -> float:
+    """Seconds that training stands still while one process writes the whole checkpoint.
+
+    Args:
+        size_bytes: Of the checkpoint.
+        disk_bytes_per_s: What one writer gets.
+        gathered_bytes: What lies on other ranks and comes over ``link_bytes_per_s`` first.
+        link_bytes_per_s: Of the slowest link between the ranks.
+    """
+    return gathered_bytes / link_bytes_per_s + size_bytes / disk_bytes_per_s
+
+
+def sharded_stall_s(
+    *, size_bytes: float, disk_bytes_per_s: float, num_nodes: int, shared_disk: bool
+) -> float:
+    """Seconds that training stands still while every machine writes its share.
+
+    Disks of their own write at the same time; one that all share gives no more than its rate.
+    """
+    writers = 1 if shared_disk else num_nodes
+    return size_bytes / writers / disk_bytes_per_s
+
+
+def asynchronous_stall_s(
+    *, rank_bytes: float, copy_bytes_per_s: float, write_seconds: float, interval_s: float
+) -> float:
+    """Seconds that training stands still while its state is copied, and written meanwhile.
+
+    Args:
+        rank_bytes: What one rank copies to main memory, at ``copy_bytes_per_s``.
+        copy_bytes_per_s: From the card to main memory.
+        write_seconds: What the writing takes beside the training.
+        interval_s: Training time to the next save; what the writing takes beyond it is waited for.
+    """
+    return rank_bytes / copy_bytes_per_s + max(0.0, write_seconds - interval_s)
+
+
+def lost_fraction(*, num_saves: float, stall_s: float, other_s: float) -> float:
+    """Share of the run that is spent standing still for checkpoints."""
+    stalls = num_saves * stall_s
+    return stalls / (stalls + other_s) if stalls + other_s > 0 else 0.0
 
 
 def transfer_s(
@@ -52,6 +116,11 @@ def transfer_s(
 ) -> float:
     """Seconds to move data over a network that gives ``efficiency`` of its nominal rate."""
     return size_bytes / (bandwidth_bytes_per_s * efficiency)
+
+
+def shipping_s(*, size_bytes: float, courier_s: float, disk_bytes_per_s: float) -> float:
+    """Seconds to copy data to disks, have them carried, and copy them off again."""
+    return courier_s + 2 * size_bytes / disk_bytes_per_s
 
 
 def raw_text_bytes(*, num_samples: float, words_per_sample: float, bytes_per_word: float) -> float:

@@ -17,6 +17,7 @@ from tuneplan.estimation.uncertainty import Fit, fit_on, memory_ranges
 from tuneplan.frameworks.loading import loading_of
 from tuneplan.frozen import dataclass
 from tuneplan.language import message
+from tuneplan.planner.data_path import DataPath, data_path, disk_notice
 from tuneplan.planner.dataset import Dataset, read_dataset
 from tuneplan.planner.doubts import doubts
 from tuneplan.planner.evaluating import (
@@ -60,6 +61,7 @@ class StorageAnswer:
     checkpoint_bytes: float
     kept_bytes: float | None
     dataset_bytes: int | None
+    path: DataPath | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,8 +202,12 @@ def estimate_resolved(
         assumptions += run.assumptions
         if energy is not None:
             assumptions += energy.assumptions
+        path = data_path(resolved, run, checkpoint_bytes=storage.checkpoint_bytes)
+        full = disk_notice(resolved, path) if path is not None else None
+        notices += [full] if full is not None else []
         storage = replace(
             storage,
+            path=path,
             kept_bytes=kept_bytes(
                 one_checkpoint_bytes=storage.checkpoint_bytes,
                 num_saves=int(resolved.schedule.num_saves(run.steps, run.steps_per_epoch)),

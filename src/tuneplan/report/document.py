@@ -9,6 +9,7 @@ from tuneplan.report.estimate import stated_cards
 from tuneplan.report.labels import goal_label
 from tuneplan.report.sections.alternatives import estimate_alternatives, plan_alternatives
 from tuneplan.report.sections.cost import cost_section
+from tuneplan.report.sections.disks import disks_section
 from tuneplan.report.sections.ledger import assumptions_section, sources_section
 from tuneplan.report.sections.memory import memory_section
 from tuneplan.report.sections.remarks import remarks_section
@@ -35,6 +36,7 @@ def estimate_document(answer: CheckAnswer) -> Document:
             memory_section(body),
             time_section(body),
             cost_section(body, answer.as_of),
+            *disks_section(body),
             estimate_alternatives(body, answer.best_changes),
             remarks_section(answer.lint, answer.warnings),
             assumptions_section(body.assumptions, body.job, body.software),
@@ -52,6 +54,7 @@ def plan_document(answer: PlanAnswer, first: CheckAnswer | None) -> Document:
             memory_section(best, chart=False),
             time_section(best),
             cost_section(best, answer.as_of),
+            *disks_section(best),
         ]
     sections.append(plan_alternatives(answer))
     sections.append(remarks_section(first.lint if first else (), answer.warnings))

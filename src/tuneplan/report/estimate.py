@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from tuneplan.contract.answers import Cost, EstimateBody, FitOn
 from tuneplan.contract.parts import Range
 from tuneplan.language import say
+from tuneplan.report.disks import disk_blocks
 from tuneplan.report.labels import (
     cost_item_label,
     memory_term_label,
@@ -93,6 +94,8 @@ def figure_blocks(
     yield from _memory(answer, page, full=full)
     yield from _time(answer, page, full=full)
     yield facts(list(_money(answer, as_of)), title=say("Cost"))
+    if full:
+        yield from disk_blocks(answer)
     yield facts(list(_job(answer)), title=say("Job"))
 
 
@@ -274,6 +277,14 @@ def _money(answer: EstimateBody, as_of: str | None) -> Iterator[tuple[str, str]]
         if storage.kept_bytes is not None:
             text += ", " + say("{size} on disk at most", size=format_gb(storage.kept_bytes))
         yield say("Checkpoints"), text
+        if storage.needed_bytes is not None:
+            yield (
+                say("Room on disk"),
+                say(
+                    "{size} for checkpoints, data and the model",
+                    size=format_gb(storage.needed_bytes),
+                ),
+            )
         if storage.dataset_bytes is not None:
             yield say("Data set"), format_gb(storage.dataset_bytes)
 

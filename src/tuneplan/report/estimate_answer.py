@@ -39,6 +39,7 @@ from tuneplan.estimation.uncertainty import Fit as CoreFit
 from tuneplan.planner.estimate import JobEstimate, StorageAnswer
 from tuneplan.planner.evaluating import MemoryAnswer, TimeAnswer
 from tuneplan.planner.resolving import Resolved
+from tuneplan.report.storage_answer import storage_path_fields
 from tuneplan.spec import answer as core
 from tuneplan.spec.hardware import Cluster
 from tuneplan.spec.offer import Offer as CoreOffer
@@ -238,6 +239,7 @@ def _storage(storage: StorageAnswer) -> Storage:
         checkpoint_bytes=round(storage.checkpoint_bytes),
         kept_bytes=None if storage.kept_bytes is None else round(storage.kept_bytes),
         dataset_bytes=storage.dataset_bytes,
+        **({} if storage.path is None else storage_path_fields(storage.path)),
     )
 
 

@@ -11,13 +11,19 @@ from tuneplan.errors import InputError, UnknownName
 from tuneplan.language import Message, message
 from tuneplan.planner.estimate import JobEstimate
 from tuneplan.planner.sources import Sources
+from tuneplan.report.figures.disks import DISK_FIGURES
 from tuneplan.report.figures.memory import MEMORY_FIGURES, term_node
 from tuneplan.report.figures.other import OTHER_FIGURES
 from tuneplan.report.figures.time import TIME_FIGURES, time_term_node
 from tuneplan.report.figures.tree import Context, Explain
 from tuneplan.report.labels import whole_name_of_term
 
-FIGURES: Final[Mapping[str, Explain]] = {**MEMORY_FIGURES, **TIME_FIGURES, **OTHER_FIGURES}
+FIGURES: Final[Mapping[str, Explain]] = {
+    **MEMORY_FIGURES,
+    **TIME_FIGURES,
+    **OTHER_FIGURES,
+    **DISK_FIGURES,
+}
 _TERMS: Final = ("memory.terms.", "time.terms.")
 
 

@@ -209,3 +209,22 @@ def driver_label(name: str) -> str:
         "setup_hours": say("hours of set-up"),
         "idle_fraction": say("idle share of rented hours"),
     }.get(name, name)
+
+
+def disk_label(name: str) -> str:
+    """A kind of disk that checkpoints are written to."""
+    return {
+        "stated": say("the disk stated"),
+        "nvme": "NVMe",
+        "sata_ssd": "SATA SSD",
+        "network_10g": say("file system over 10 Gbit/s"),
+    }.get(name, name)
+
+
+def writing_label(how: str) -> str:
+    """How a checkpoint is written."""
+    return {
+        "gathered": say("gathered, by one process"),
+        "sharded": say("sharded, each machine its share"),
+        "asynchronous": say("asynchronous, beside the training"),
+    }.get(how, how)

@@ -21,6 +21,8 @@ _UNITS: Final = (
     ("_hours", "h"),
     ("tokens_per_s_per_accelerator", "tokens/s"),
     ("samples_per_s", "samples/s"),
+    ("_bytes_per_s", "bytes/s"),
+    ("tokens_per_s", "tokens/s"),
     ("_s", "s"),
     ("_tokens", "tokens"),
     ("_parameters", "parameters"),
@@ -141,6 +143,6 @@ def known(
 
 def unit_of(figure: str) -> str | None:
     """The unit that the name of a figure ends in."""
-    if figure.startswith("storage."):
+    if figure.startswith("storage.") and figure.endswith("_bytes"):
         return "bytes on disk"
     return next((unit for end, unit in _UNITS if figure.endswith(end)), None)

@@ -9,7 +9,6 @@ from tuneplan.frozen import dataclass
 from tuneplan.language import say
 from tuneplan.report.amounts import (
     count_cell,
-    gb_cell,
     money_cell,
     money_range_cell,
     range_cell,
@@ -66,7 +65,7 @@ def _units(hours: float, term_hours: int) -> float:
 
 
 def cost_section(answer: EstimateBody, as_of: str | None) -> Section:
-    """The bill, its price, disks and energy."""
+    """The bill, its price, and energy."""
     cost = answer.cost
     blocks: list[Block] = []
     if cost is None:
@@ -75,7 +74,7 @@ def cost_section(answer: EstimateBody, as_of: str | None) -> Section:
         blocks.append(Facts(title=say("The bill"), rows=tuple(_bill(answer, cost, as_of))))
     rest = tuple(_rest(answer))
     if rest:
-        blocks.append(Facts(title=say("Energy and disks"), rows=rest))
+        blocks.append(Facts(title=say("Energy"), rows=rest))
     return Section(name="cost", title=say("Cost"), blocks=tuple(blocks))
 
 
@@ -146,11 +145,3 @@ def _rest(answer: EstimateBody) -> Iterator[Fact]:
         yield Fact(name=say("Energy"), cell=range_cell(answer.energy_kwh, unit="kWh"))
     if answer.co2_kg is not None:
         yield Fact(name=say("CO2"), cell=range_cell(answer.co2_kg, unit="kg"))
-    storage = answer.storage
-    if storage is None:
-        return
-    yield Fact(name=say("One checkpoint"), cell=gb_cell(storage.checkpoint_bytes))
-    if storage.kept_bytes is not None:
-        yield Fact(name=say("Checkpoints on disk at most"), cell=gb_cell(storage.kept_bytes))
-    if storage.dataset_bytes is not None:
-        yield Fact(name=say("Data set"), cell=gb_cell(storage.dataset_bytes))
