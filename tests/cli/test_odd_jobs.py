@@ -123,7 +123,7 @@ def test_a_version_without_a_dot_is_a_version(capsys: pytest.CaptureFixture[str]
 def test_the_refusal_of_a_framework_names_those_that_a_job_may_ask_for(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    (error,) = refused(capsys, *SMALL, "--framework", "torchtitan")
+    (error,) = refused(capsys, *SMALL, "--framework", "xtuner")
     for name in error["message"].partition("supported now: ")[2].split(", "):
         answered(capsys, *SMALL, "--framework", name)
 

@@ -4,6 +4,7 @@ import pytest
 
 from frameworks.sample_models import A100, T4, model, stated
 from tuneplan.frameworks import resolve_recipe
+from tuneplan.spec.parallelism import Strategy
 from tuneplan.spec.recipe import (
     AttentionKernel,
     Checkpointing,
@@ -190,6 +191,21 @@ def test_litgpt_adapts_parts_of_one_projection_and_holds_a_head_of_its_own():
 def test_torchtune_steps_with_the_fused_kernel():
     recipe = resolve(stated("torchtune", "lora", optim="adamw_torch")).recipe
     assert recipe.optimizer.implementation is OptimizerImplementation.FUSED
+
+
+def test_torchtitan_shards_fp32_weights_and_reduces_in_fp32():
+    found = resolve(stated("torchtitan", "full", objective="pretrain"), cards=8)
+    recipe = found.recipe
+    assert found.parallelism.strategy is Strategy.FSDP2
+    assert (recipe.trainable_dtype, recipe.gradient_dtype) == (DType.FLOAT32, DType.FLOAT32)
+    assert recipe.compute_dtype is DType.BFLOAT16
+    assert recipe.gradient_checkpointing is Checkpointing.SELECTIVE
+    assert recipe.optimizer.implementation is OptimizerImplementation.FUSED
+
+
+def test_torchtitan_says_how_adapters_count_that_it_does_not_have():
+    found = resolve(stated("torchtitan", "lora"))
+    assert any("whole models" in str(one.reason) for one in found.assumptions)
 
 
 def test_llm_foundry_ran_triton_attention_where_a_table_says_flash():

@@ -69,7 +69,7 @@ def test_an_optimizer_without_formula_is_refused_by_name(optim):
         resolve(stated("trl", "full", optim=optim))
 
 
-@pytest.mark.parametrize("name", ["torchtitan", "maxtext", "colossalai", "xtuner"])
+@pytest.mark.parametrize("name", ["maxtext", "colossalai", "xtuner"])
 def test_a_framework_of_a_later_release_is_refused_by_name(name):
     with pytest.raises(NotSupported, match="later release"):
         resolve(stated(name))

@@ -199,10 +199,12 @@ def _forward_through_layers(
     )
     kept["kept_activations"] = stack.walked.entry.kept
     for group, profile in stack.groups:
+        # Gathered weights come in half precision: autocast finds nothing to cast.
+        cast = 0.0 if stack.gathered.unit_bytes else profile.cast_weights
         sizes = {
             "kept_activations": profile.kept,
             "key_values": profile.key_values,
-            "autocast_weights": profile.cast_weights,
+            "autocast_weights": cast,
         }
         others = group.count - 1
         forward.offer(
@@ -211,7 +213,7 @@ def _forward_through_layers(
                 **old,
                 "embeddings": stack.walked.entry.named,
                 "layer_unit": stack.gathered.unit_bytes,
-                "layer_working_set": profile.forward_peak + profile.cast_weights,
+                "layer_working_set": profile.forward_peak + cast,
             },
             profile.at_forward_peak,
         )

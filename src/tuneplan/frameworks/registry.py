@@ -20,6 +20,7 @@ from tuneplan.frameworks.llm_foundry import LLM_FOUNDRY
 from tuneplan.frameworks.megatron import MEGATRON, MEGATRON_DEEPSPEED, NEMO
 from tuneplan.frameworks.ms_swift import MS_SWIFT
 from tuneplan.frameworks.qwen import QWEN
+from tuneplan.frameworks.torchtitan import TORCHTITAN
 from tuneplan.frameworks.torchtune import TORCHTUNE
 from tuneplan.frameworks.transformers import TRANSFORMERS
 from tuneplan.frameworks.trl import TRL
@@ -34,6 +35,7 @@ FRAMEWORKS: Final = {
         LLAMAFACTORY,
         AXOLOTL,
         TORCHTUNE,
+        TORCHTITAN,
         MS_SWIFT,
         UNSLOTH,
         LITGPT,
@@ -61,7 +63,6 @@ NOT_SUPPORTED: Final = (
     "lmflow",
     "maxtext",
     "paxml",
-    "torchtitan",
     "xtuner",
 )
 

@@ -293,7 +293,7 @@ class Kernels:
     compiled: bool = False
     host_launch_s: float = 12e-6
     blocking_launches: bool = False
-    model_code: str = "transformers"  # transformers | litgpt | torchtune | llm-foundry | megatron
+    model_code: str = "transformers"  # as the framework names it, e.g. litgpt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
