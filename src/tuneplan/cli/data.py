@@ -12,7 +12,7 @@ from tuneplan.cli.answering import today
 from tuneplan.cli.commands import SpokenCommand
 from tuneplan.cli.options import JobRequest, answer_options, engine_options, refuse_blank
 from tuneplan.cli.output import page, print_json, print_text, progress_bar, writing
-from tuneplan.errors import InvalidQuantity
+from tuneplan.errors import InputError, InvalidQuantity
 from tuneplan.language import message, say
 from tuneplan.units import parse_bytes
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tuneplan.spec.stated import StatedJob
     from tuneplan.tokens.profile import DataProfile
 
+_SMALLEST_SAMPLE: Final = 1024**2
 _SMALLEST_SHARD: Final = 64 * 1024
 _LARGEST_SHARD: Final = 1024**3
 
@@ -73,6 +74,12 @@ def command() -> None:
 @click.option("--method", help="Of the job, where no file says it.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any key of the job.")
 @click.option("--save", metavar="FILE", help="Keep the profile in FILE, for data.profile of a job.")
+@click.option("--exact", is_flag=True, help="Read every row; else a part of files beyond 4 GiB.")
+@click.option(
+    "--sample",
+    metavar="SIZE",
+    help="Read about so much, e.g. 64MiB, and answer for all of it with an interval.",
+)
 @engine_options
 @answer_options
 def profile(
@@ -89,6 +96,8 @@ def profile(
     method: str | None,
     settings: tuple[str, ...],
     save: str | None,
+    exact: bool,
+    sample: str | None,
     workers: int | None,
     ray_address: str | None,
     as_json: bool,
@@ -116,6 +125,8 @@ def profile(
             skip_bad_rows=skip_bad_rows,
             workers=workers,
             ray_address=ray_address,
+            exact=exact,
+            sample_bytes=_sample_bytes(sample, exact=exact),
             progress=progress,
         )
     prices = _prices(job, found)
@@ -293,6 +304,26 @@ def tokenize(
         print_json(answer.model_dump(mode="json"))
     else:
         print_text(render_shards(answer, page()))
+
+
+def _sample_bytes(text: str | None, *, exact: bool) -> int | None:
+    """How much to read.
+
+    Raises:
+        InputError: It is no size, or everything is to be read.
+    """
+    if text is None:
+        return None
+    if exact:
+        raise InputError(
+            message("exact_or_sample", "--exact reads every row, --sample a part: give one of them")
+        )
+    found = parse_bytes(text)
+    if found < _SMALLEST_SAMPLE:
+        raise InvalidQuantity(
+            message("sample_too_small", "--sample {size}: at least 1 MiB is read", size=text)
+        )
+    return found
 
 
 def _shard_bytes(text: str | None) -> int | None:

@@ -145,6 +145,32 @@ class DataStorage(Part):
     tokenised_bytes: Bytes | None = None
 
 
+class Interval(Part):
+    """Where a figure of the whole set lies with the stated confidence."""
+
+    low: FiniteFloat
+    likely: FiniteFloat
+    high: FiniteFloat
+
+
+class Sampled(Part):
+    """What was read of a large set, and how sure its figures are.
+
+    The intervals are of ``confidence``; ranges elsewhere in the answer stay P10 to P90.
+    ``rows_ok`` and ``rows_bad`` of the files count what was read.
+    """
+
+    read_bytes: Bytes
+    total_bytes: Bytes
+    num_cells: int
+    num_cells_read: int
+    confidence: Fraction
+    num_samples: Interval
+    tokens: Interval
+    trained_tokens: Interval
+    mean_length: Interval
+
+
 class DataProfileAnswer(Header):
     """The answer of ``data profile``.
 
@@ -161,6 +187,7 @@ class DataProfileAnswer(Header):
     tokenizer: Tokenizer | None
     exact: bool
     sampled: bool
+    sampling: Sampled | None = None
     num_samples: int
     sequences_per_sample: int = 1
     tokens: TokenTotals

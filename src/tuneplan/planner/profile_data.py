@@ -25,6 +25,8 @@ def profile_data(
     skip_bad_rows: bool = False,
     workers: int | None = None,
     ray_address: str | None = None,
+    exact: bool = False,
+    sample_bytes: int | None = None,
     progress: Progress | None = None,
 ) -> DataProfile:
     """Read data files and count them with a real tokenizer.
@@ -41,6 +43,8 @@ def profile_data(
         skip_bad_rows: Bad rows are left out, counted and located; without it they are an error.
         workers: Processes; None for all cores, where the files are large.
         ray_address: A Ray cluster that counts, ``local`` for one on this machine.
+        exact: Every row is read, however many there are; else a part of files beyond 4 GiB.
+        sample_bytes: About so much is read, whatever the size; None for 256 MiB of large sets.
         progress: Told now and then how many bytes of how many are read.
 
     Raises:
@@ -71,6 +75,8 @@ def profile_data(
         skip_bad_rows=skip_bad_rows,
         progress=progress,
         engine=chosen_engine(workers=workers, ray_address=ray_address),
+        exact=exact,
+        sample_bytes=sample_bytes,
     )
 
 

@@ -161,7 +161,9 @@ def _samples(profile: DataProfile) -> str:
     text = say(
         "{count} ({duplicates} duplicates, {empty} with nothing to learn)",
         count=format_count(profile.num_samples),
-        duplicates=format_count(profile.duplicates),
+        duplicates=(
+            say("unknown") if profile.duplicates is None else format_count(profile.duplicates)
+        ),
         empty=format_count(profile.empty),
     )
     if profile.sequences_per_sample == 1:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tuneplan.planner.price_lengths import LengthPrice
     from tuneplan.spec.answer import Estimate
     from tuneplan.tokens.profile import AtMaxLength, DataProfile
+    from tuneplan.tokens.sampling import Figure, Sampling
 
 _PERCENTILES: Final = {
     0.05: "p5",
@@ -55,6 +56,7 @@ def profile_answer(
         ),
         exact=profile.exact,
         sampled=profile.sampled,
+        sampling=_sampling(profile.sampling),
         num_samples=profile.num_samples,
         sequences_per_sample=profile.sequences_per_sample,
         tokens=measured.TokenTotals(
@@ -75,6 +77,26 @@ def profile_answer(
         assumptions=[assumption_model(one) for one in profile.assumptions],
         warnings=[notice_model(one) for one in profile.notices],
     )
+
+
+def _sampling(found: Sampling | None) -> measured.Sampled | None:
+    if found is None:
+        return None
+    return measured.Sampled(
+        read_bytes=found.read_bytes,
+        total_bytes=found.total_bytes,
+        num_cells=found.num_cells,
+        num_cells_read=found.num_cells_read,
+        confidence=found.confidence,
+        num_samples=_interval(found.num_samples),
+        tokens=_interval(found.tokens),
+        trained_tokens=_interval(found.trained_tokens),
+        mean_length=_interval(found.mean_length),
+    )
+
+
+def _interval(figure: Figure) -> measured.Interval:
+    return measured.Interval(low=figure.low, likely=figure.likely, high=figure.high)
 
 
 def _files(profile: DataProfile) -> list[measured.ProfiledFile]:

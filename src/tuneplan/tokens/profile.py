@@ -23,6 +23,7 @@ from tuneplan.tokens.lengths import (
     without_evenly,
 )
 from tuneplan.tokens.rows import BadRow
+from tuneplan.tokens.sampling import Sampling
 
 
 def _none() -> Mapping[str, float]:
@@ -170,10 +171,12 @@ class DataProfile:
         num_samples: Good rows, or threads of trees. A preference pair is one sample of two
             sequences.
         sequences_per_sample: 2 for preference pairs, else 1.
-        duplicates: Good rows whose text stood in an earlier row; they stay in the totals.
+        duplicates: Good rows whose text stood in an earlier row; they stay in the totals. None
+            where only a part was read.
         empty: Good rows with nothing to learn (a blank answer); they stay in the totals.
         length_counts: ``(length, number of sequences)``, ascending: the exact lengths.
-        sampled: Whether only a part was read (never, in this version).
+        sampled: Whether only a part was read; ``rows_ok`` of the files counts that part.
+        sampling: What was read then, and how sure the figures are.
         pictures: None where there are none.
         per_device_train_batch_size: Samples of a batch behind ``padding_fraction``.
         tokens_per_s: How fast the tokenizer ran; not a fact of the data.
@@ -189,7 +192,7 @@ class DataProfile:
     length: LengthFacts
     at_max_length: tuple[AtMaxLength, ...]
     recommended: Recommendation
-    duplicates: int
+    duplicates: int | None
     empty: int
     storage: Storage
     length_counts: tuple[tuple[int, int], ...] = field(repr=False)
@@ -197,6 +200,7 @@ class DataProfile:
     pictures: PictureFacts | None = None
     per_device_train_batch_size: int = 8
     sampled: bool = False
+    sampling: Sampling | None = None
     assumptions: tuple[Assumption, ...] = ()
     notices: tuple[Notice, ...] = ()
     tokens_per_s: float | None = field(default=None, compare=False)

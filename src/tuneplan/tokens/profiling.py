@@ -5,17 +5,27 @@ Memory does not grow with the number of rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Final
 
 from tuneplan.errors import InvalidRequest, Mistake
 from tuneplan.language import message
+from tuneplan.tokens.cells import (
+    CellCounted,
+    CellCounter,
+    Domain,
+    as_sampled,
+    cell_units,
+    domains_of,
+    inferred,
+)
 from tuneplan.tokens.counting import RowCounter
 from tuneplan.tokens.files import data_files
 from tuneplan.tokens.pictures import Pictures
 from tuneplan.tokens.profile import DataProfile, FileFacts
+from tuneplan.tokens.sampling import SAMPLE_BYTES, SAMPLED_FROM_BYTES, Sampling
 from tuneplan.tokens.shapes import Shape
 from tuneplan.tokens.summary import summarise
 from tuneplan.tokens.tokenizers import Tokenizer
@@ -44,8 +54,11 @@ def profile_files(
     skip_bad_rows: bool = False,
     progress: Progress | None = None,
     engine: Engine | None = None,
+    exact: bool = False,
+    sample_bytes: int | None = None,
+    seed: int = 0,
 ) -> DataProfile:
-    """Read every row of the files and say what they hold in tokens.
+    """Read the files and say what they hold in tokens: every row, or a part of a large set.
 
     Args:
         paths: Data files (paths, URLs, folders of ``datasets``), in order; together one data set.
@@ -57,6 +70,9 @@ def profile_files(
         progress: Told now and then how many bytes of how many are read.
         engine: Where rows are counted; None for this process, or all cores for large files. The
             answer is the same.
+        exact: Read every row, however many there are; else a part of files beyond 4 GiB.
+        sample_bytes: Read about so much of them, whatever their size; None for 256 MiB.
+        seed: Of what is drawn.
 
     Raises:
         InvalidRequest: Files that cannot be read at all (all of them at once), a set without a
@@ -68,19 +84,21 @@ def profile_files(
         raise InvalidRequest(problems)
     counter = RowCounter(tokenizer, pictures)
     data = DataSet(paths=files)
+    settings = (tuple(max_lengths), per_device_train_batch_size)
+    if not exact and (sample_bytes is not None or data.size_bytes >= SAMPLED_FROM_BYTES):
+        domains = domains_of(data, sample_bytes or SAMPLE_BYTES, seed)
+        chosen = engine or engine_for(sum(domain.read_bytes(data) for domain in domains))
+        read, totals, sampling = count_cells(data, domains, counter, chosen, progress)
+        facts = [tally.facts() for tally in data.tallies]
+        refuse_unusable(facts, read, skip_bad_rows=skip_bad_rows)
+        profile = summarise(facts, totals, tokenizer, counter.renderer, *settings)
+        return as_sampled(profile, sampling)
     chosen = engine or engine_for(data.size_bytes)
     data.whole_files = chosen.reads_files
     totals = count_units(data, counter, chosen, progress)
     facts = [tally.facts() for tally in data.tallies]
     refuse_unusable(facts, totals, skip_bad_rows=skip_bad_rows)
-    return summarise(
-        facts,
-        totals,
-        tokenizer,
-        counter.renderer,
-        tuple(max_lengths),
-        per_device_train_batch_size,
-    )
+    return summarise(facts, totals, tokenizer, counter.renderer, *settings)
 
 
 def engine_for(size_bytes: int, workers: int | None = None) -> Engine:
@@ -106,6 +124,31 @@ def count_units(
     if progress is not None:
         progress(data.size_bytes, data.size_bytes)
     return totals
+
+
+def count_cells(
+    data: DataSet,
+    domains: Sequence[Domain],
+    counter: RowCounter,
+    engine: Engine,
+    progress: Progress | None = None,
+) -> tuple[Totals, Totals, Sampling]:
+    """Count the cells that are drawn: what was read, the same for the whole set, how sure it is."""
+    total = sum(domain.read_bytes(data) for domain in domains)
+    units = cell_units(data, domains)
+    with closing(engine.run(CellCounter(counter), units)) as results:
+        return inferred(data, domains, _telling(results, progress, total))
+
+
+def _telling(
+    results: Iterable[CellCounted], progress: Progress | None, total: int
+) -> Iterator[CellCounted]:
+    done = 0
+    for counted in results:
+        done += counted.part.size_bytes
+        if progress is not None:
+            progress(done, total)
+        yield counted
 
 
 # --- The whole set -----------------------------------------------------------------------------

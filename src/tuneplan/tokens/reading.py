@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from io import BufferedIOBase
+from io import BufferedIOBase, BytesIO
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -172,49 +172,133 @@ def read_part(part: Part, on_row_bytes: Callable[[int], None] | None = None) -> 
     else:
         with opened(part.path) as file:
             window = _Lines(file, part.start, part.end)
-            first_line = 2 if part.start else 1
-            if part.format == "txt":
-                yield from tables.read_text(part.path, cast("Any", window), first_line=first_line)
-            else:
-                yield from _read_lines(part.path, window, MAX_ROW_BYTES, first_line)
-            read_bytes = window.read_bytes
+            yield from _items_of(part, window)
+            read_bytes = window.at - window.first
     if on_row_bytes is not None:
         on_row_bytes(read_bytes)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """The rows that a range of bytes touches.
+
+    Attributes:
+        items: Those that start in it, with lines as of a part.
+        last_fraction: Share of the last one's bytes that lie in the range.
+        before: The one that starts before it and ends in it or after it, if any.
+        before_fraction: Share of that one's bytes.
+    """
+
+    items: tuple[Item, ...]
+    last_fraction: float
+    before: Item | None = None
+    before_fraction: float = 0.0
+
+
+def read_cell(part: Part) -> Cell:
+    """The rows that a part of a file touches; of a file that is not of lines, those in it."""
+    if part.end is None or part.format not in _BY_LINES:
+        return Cell(items=tuple(read_part(part)), last_fraction=1.0)
+    with opened(part.path) as file:
+        before = _line_under_way(file, part.start)
+        window = _Lines(file, part.start, part.end)
+        items = tuple(_items_of(part, window))
+        first_end = window.first
+        last_start, last_end = window.last_start, window.at
+    inside = min(part.end, last_end) - last_start
+    found: tuple[Item | None, float] = (None, 0.0)
+    if before is not None:
+        start, line = before
+        end = start + len(line)
+        if len(line) <= MAX_ROW_BYTES:
+            item = next(iter(_items_of(part, BytesIO(line))), None)
+            found = (item, (min(end, part.end) - part.start) / len(line))
+    return Cell(
+        items=items,
+        last_fraction=inside / (last_end - last_start) if items else 0.0,
+        before=found[0],
+        before_fraction=found[1] if first_end > part.start else 0.0,
+    )
+
+
+def _items_of(part: Part, file: Any) -> Iterator[Item]:
+    first_line = 2 if part.start else 1
+    if part.format == "txt":
+        return tables.read_text(part.path, file, first_line=first_line)
+    return _read_lines(part.path, file, MAX_ROW_BYTES, first_line)
+
+
+def _line_under_way(file: BufferedIOBase, at: int) -> tuple[int, bytes] | None:
+    """Where the line began that is not ended at a byte, and the line; None where one begins."""
+    start = at
+    while start > 0 and at - start <= MAX_ROW_BYTES:
+        size = min(64 * 1024, start)
+        file.seek(start - size)
+        found = file.read(size).rfind(b"\n")
+        if found >= 0:
+            start += found + 1 - size
+            break
+        start -= size
+    if start == at:
+        return None
+    file.seek(start)
+    return start, file.readline(MAX_ROW_BYTES + 1)
+
+
+def lines_before(path: str, ends: Sequence[int]) -> list[int]:
+    """How many lines start before each of some bytes, ascending; reads the file up to the last."""
+    found, newlines, at = [], 0, 0
+    with opened(path) as file:
+        for end in ends:
+            # The line after a newline starts before `end` where the newline is before `end - 1`.
+            while at < end - 1:
+                data = file.read(min(MIB, end - 1 - at))
+                if not data:
+                    break
+                newlines += data.count(b"\n")
+                at += len(data)
+            found.append(newlines + 1 if end else 0)
+    return found
+
+
 class _Lines:
-    """The lines of a file that start in a range of bytes; looks like a file to who reads lines."""
+    """The lines of a file that start in a range of bytes; looks like a file to who reads lines.
+
+    Attributes:
+        first: Where the first of them starts, or the end of the range.
+        last_start: Where the last one read starts.
+        at: How far it is read.
+    """
 
     def __init__(self, file: BufferedIOBase, start: int, end: int) -> None:
         self._file = file
         self._end = end
-        self._at = start
         self._starts_line = True
+        self.at = start
         if start:
             # The line that is under way belongs to the range before, unless it ends just there.
             file.seek(start - 1)
-            self._at = start - 1
+            self.at = start - 1
             found = b""
-            while self._at < end and not found.endswith(b"\n"):
-                found = file.readline(min(MIB, end - self._at))
+            while self.at < end and not found.endswith(b"\n"):
+                found = file.readline(min(MIB, end - self.at))
                 if not found:
                     break
-                self._at += len(found)
+                self.at += len(found)
             if not found.endswith(b"\n"):
-                self._at = end
-        self._first = self._at
-
-    @property
-    def read_bytes(self) -> int:
-        """Bytes of the lines that were read."""
-        return self._at - self._first
+                self.at = end
+        else:
+            file.seek(0)
+        self.first = self.last_start = self.at
 
     def readline(self, limit: int = -1) -> bytes:
         """The next line, or what ``limit`` leaves of it; nothing after the last."""
-        if self._starts_line and self._at >= self._end:
-            return b""
+        if self._starts_line:
+            if self.at >= self._end:
+                return b""
+            self.last_start = self.at
         found = self._file.readline(limit)
-        self._at += len(found)
+        self.at += len(found)
         self._starts_line = found.endswith(b"\n") or not found
         return found
 

@@ -118,10 +118,14 @@ class FileTally:
         if counted.shift is not None:
             by = self.lines + counted.shift
             totals.bad_rows = [replace(row, line=row.line + by) for row in totals.bad_rows]
+        self.enter_read(totals)
+        self.lines = self.rows_ok + self.rows_bad + self.blank_lines
+
+    def enter_read(self, totals: Totals) -> None:
+        """Add rows that were read, wherever they stand."""
         self.rows_ok += totals.rows_ok
         self.rows_bad += totals.num_bad
         self.blank_lines += totals.blank_lines
-        self.lines = self.rows_ok + self.rows_bad + self.blank_lines
         self.columns = self.columns or totals.columns
 
     def facts(self) -> FileFacts:
