@@ -291,11 +291,11 @@ def as_sampled(profile: DataProfile, sampling: Sampling) -> DataProfile:
 
 def _widened(counted: Estimate, figure: Figure) -> Estimate:
     """The range of a sampled figure; wider where characters were counted for tokens."""
-    likely = max(counted.likely, 1.0)
+    told = figure.estimate
     return Estimate(
-        low=min(counted.likely, figure.estimate.low * counted.low / likely),
+        low=counted.low * told.low / max(told.likely, 1.0),
         likely=counted.likely,
-        high=max(counted.likely, figure.estimate.high * counted.high / likely),
+        high=counted.high * max(1.0, told.high / max(told.likely, 1.0)),
         basis=counted.basis,
     )
 
@@ -306,7 +306,7 @@ def _notice(sampling: Sampling) -> Notice:
         message=message(
             "sampled",
             "{read} of {total} were read, in {cells:,} places over all files: tokens are within "
-            "{error:.1%} and samples within {samples:.1%} with {confidence:.0%} confidence; "
+            "{error:.2%} and samples within {samples:.2%} with {confidence:.0%} confidence; "
             "repeated rows are not known; --exact reads everything",
             read=format_gb(sampling.read_bytes),
             total=format_gb(sampling.total_bytes),

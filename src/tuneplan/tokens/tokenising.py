@@ -454,5 +454,7 @@ def _only_one(partial: Path) -> Iterator[None]:
                 message("other_run", "another run is making {path}", path=str(partial)),
                 path=str(partial),
             ) from None
-        yield
-        lock.unlink(missing_ok=True)
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)

@@ -1,0 +1,70 @@
+"""``data profile`` of a part, and ``data tokenize``, by their commands."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+
+def tuneplan(*arguments):
+    line = [sys.executable, "-m", "tuneplan", *map(str, arguments)]
+    return subprocess.run(line, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    path = tmp_path / "data.jsonl"
+    lines = (json.dumps({"text": "a plan " * (1 + number % 90)}) for number in range(9000))
+    path.write_text("\n".join(lines))
+    return path
+
+
+def test_a_sampled_profile_says_so_with_its_interval(corpus):
+    done = tuneplan(
+        "data", "profile", corpus, "--tokenizer", "approximate", "--sample", "1MiB", "--json"
+    )
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    sampling = answer["sampling"]
+    assert answer["sampled"] is True
+    assert answer["exact"] is False
+    assert answer["duplicates"] is None
+    assert sampling["read_bytes"] <= sampling["total_bytes"] == corpus.stat().st_size
+    assert sampling["num_samples"]["low"] <= 9000 <= sampling["num_samples"]["high"]
+    assert [warning["code"] for warning in answer["warnings"]] == ["sampled"]
+
+
+def test_exact_and_a_sample_are_one_too_many(corpus):
+    done = tuneplan("data", "profile", corpus, "--exact", "--sample", "1MiB", "--model", "qwen3")
+    assert done.returncode == 2
+    assert "--exact reads every row, --sample a part: give one of them" in done.stderr
+
+
+def test_shards_are_made_and_the_answer_says_how_to_load_them(corpus, tmp_path):
+    options = ("--tokenizer", "qwen3", "--max-length", "512", "--pack", "bfd", "-o", tmp_path / "o")
+    done = tuneplan("data", "tokenize", corpus, *options)
+    assert done.returncode == 0, done.stderr
+    assert "packed bfd within each shard" in done.stdout
+    assert "datasets.load_from_disk(" in done.stdout
+    answer = json.loads(tuneplan("data", "tokenize", corpus, *options, "--json").stdout)
+    assert answer["num_samples"] == 9000
+    assert answer["num_resumed"] == len(answer["shards"])
+    assert answer["packed_efficiency"] > 0.99
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--tokenizer", "approximate"], "has no tokens to write"),
+        (["--model", "qwen3", "--pack", "bfd"], "--max-length is needed with --pack bfd"),
+        (["--model", "qwen3", "--shard-size", "3KiB"], "a shard takes 64 KiB to 1 GiB"),
+        (["--model", "qwen3", "--pack", "tight"], "'tight' is not one of"),
+        (["--model", "qwen3", "--ray", "nosuch://x"], "no Ray cluster at nosuch://x"),
+    ],
+)
+def test_what_cannot_be_done_is_told_and_makes_no_folder(corpus, tmp_path, options, told):
+    done = tuneplan("data", "tokenize", corpus, "-o", tmp_path / "out", *options)
+    assert done.returncode == 2, done.stderr
+    assert told in " ".join(done.stderr.split())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data.jsonl"]
