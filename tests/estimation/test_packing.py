@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -136,3 +137,53 @@ def test_padding_is_a_share_below_one_and_the_same_for_the_same_seed(lengths, ba
 def test_no_batch_is_padded_beyond_the_longest_sample(lengths, batch, policy):
     fixed = padding_fraction(lengths, batch, "max_length")
     assert padding_fraction(lengths, batch, policy) <= fixed + 1e-12
+
+
+# --- batches, drawn one by one ---
+
+
+def drawn_batches(lengths, batch, policy, seed, max_length, per_sample):
+    """Positions of each batch of an epoch: samples one by one, as a trainer's loader takes them."""
+    samples = [
+        [min(length, max_length) for length in lengths[start : start + per_sample]]
+        for start in range(0, len(lengths), per_sample)
+    ]
+    order = list(np.random.default_rng(seed).permutation(len(samples)))
+    if policy == "grouped":
+        group = max(1, min(len(samples) // (batch * 4), 50)) * batch
+        groups = [order[start : start + group] for start in range(0, len(order), group)]
+        groups = [sorted(one, key=lambda i: -max(samples[i])) for one in groups]
+        longest = max(range(len(groups)), key=lambda at: max(samples[groups[at][0]]))
+        groups[0][0], groups[longest][0] = groups[longest][0], groups[0][0]
+        order = [index for one in groups for index in one]
+    positions = []
+    for start in range(0, len(order), batch):
+        rows = [length for index in order[start : start + batch] for length in samples[index]]
+        positions.append(len(rows) * (max_length if policy == "max_length" else max(rows)))
+    return positions
+
+
+@given(
+    st.lists(st.integers(1, 60), min_size=1, max_size=80),
+    st.integers(1, 6),
+    st.sampled_from(list(Padding)),
+    st.integers(0, 3),
+    st.integers(1, 50),
+    st.sampled_from([1, 2]),
+)
+def test_batches_and_their_padding_are_those_of_a_loader(
+    lengths, batch, policy, seed, max_length, per_sample
+):
+    lengths = lengths * per_sample  # as many as whole samples need
+    expected = drawn_batches(lengths, batch, policy, seed, max_length, per_sample)
+    options = {"max_length": max_length, "sequences_per_sample": per_sample}
+    assert list(batch_positions(lengths, batch, policy, seed, **options)) == expected
+    tokens = sum(min(length, max_length) for length in lengths)
+    share = padding_fraction(lengths, batch, policy, seed, **options)
+    assert share == pytest.approx(1 - tokens / sum(expected))
+
+
+def test_a_pair_is_padded_together():
+    # One batch of two pairs: four rows of the longest of all.
+    positions = batch_positions([1, 2, 3, 9], 2, "longest", sequences_per_sample=2)
+    assert list(positions) == [4 * 9]
