@@ -133,10 +133,27 @@ class TestTemplates:
         with pytest.raises(InputError, match="does not read"):
             template("{% if %}")
 
-    def test_a_template_reaches_nothing_outside_its_sandbox(self):
-        source = "{{ ''.__class__.__mro__[1].__subclasses__() }}"
-        with pytest.raises(RowProblem):
+    @pytest.mark.parametrize(
+        "source",
+        [
+            "{{ ().__class__.__base__.__subclasses__() }}",
+            "{{ messages.__init__.__globals__ }}",
+            "{{ cycler.__init__.__globals__.os.popen('id').read() }}",
+            "{{ ''|attr('__class__')|attr('__mro__') }}",
+            "{{ raise_exception.__globals__ }}",
+            "{{ messages.append(1) }}",
+            "{{ '%s'.__class__ }}{{ '{0.__class__}'.format(messages) }}",
+            "{{ 'x' * 100000000000 }}",
+            "{{ 9 ** 99999999999 }}",
+        ],
+    )
+    def test_a_template_that_leaves_its_sandbox_is_refused(self, source):
+        with pytest.raises(InputError, match="the chat template is refused"):
             template(source).render(chat(("user", "q")))
+
+    def test_a_template_may_multiply_within_reason(self):
+        rendered = template("{{ '=' * 20 }}{{ 2 * 3 }}{{ 2 ** 8 }}").render(chat(("user", "q")))
+        assert rendered.text == "=" * 20 + "6256"
 
     def test_json_in_a_template_keeps_its_letters(self):
         source = "{{ messages[0] | tojson }}"

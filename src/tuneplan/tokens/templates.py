@@ -23,6 +23,8 @@ from tuneplan.tokens.shapes import Chat, RowProblem
 _OPEN: Final = "\uf8e0\uf8e1\uf8e2"
 _CLOSE: Final = "\uf8e2\uf8e1\uf8e0"
 _DATE: Final = datetime(2026, 1, 1, tzinfo=UTC)
+# Characters, or bits of a number, that a template may make by multiplying.
+_LARGEST: Final = 10_000_000
 _THINK, _END_THINK = "<think>", "</think>"
 
 
@@ -57,6 +59,7 @@ class TemplateRenderer:
 
         Raises:
             RowProblem: The template refuses the conversation or fails on it.
+            InputError: The template tries to leave its sandbox.
         """
         text = self._text(chat.messages, chat.tools)
         if not self.marks_generation:
@@ -144,8 +147,23 @@ class TemplateRenderer:
             )
         except _Refused as error:
             raise _problem(str(error)) from error
+        except _security_error() as error:
+            raise InputError(
+                message(
+                    "unsafe_template",
+                    "the chat template is refused: it reaches for what no template may use "
+                    "({reason}); use a template that only writes messages",
+                    reason=str(error),
+                )
+            ) from error
         except Exception as error:  # a template is a program: it can fail in any way
             raise _problem(f"{type(error).__name__}: {error}") from error
+
+
+def _security_error() -> type[Exception]:
+    from jinja2.exceptions import SecurityError
+
+    return SecurityError
 
 
 def _problem(reason: str) -> RowProblem:
@@ -186,6 +204,16 @@ def _refuse(text: str) -> None:
     raise _Refused(text)
 
 
+def _grows(operator: str, left: Any, right: Any) -> bool:
+    """Whether ``*`` or ``**`` would make something of more than a few megabytes."""
+    if operator == "**":
+        bits = left.bit_length() if isinstance(left, int) else 1
+        return isinstance(right, int) and abs(right) * max(bits, 1) > _LARGEST
+    sized = next((one for one in (left, right) if isinstance(one, str | list | tuple)), None)
+    times = next((one for one in (left, right) if isinstance(one, int)), 1)
+    return sized is not None and len(sized) * max(times, 0) > _LARGEST
+
+
 def _to_json(value: Any, **options: Any) -> str:
     return json.dumps(value, **{"ensure_ascii": False, **options})
 
@@ -193,6 +221,7 @@ def _to_json(value: Any, **options: Any) -> str:
 def _compile(source: str) -> Any:
     try:
         from jinja2 import TemplateError, nodes
+        from jinja2.exceptions import SecurityError
         from jinja2.ext import Extension, loopcontrols
         from jinja2.sandbox import ImmutableSandboxedEnvironment
     except ImportError:
@@ -212,7 +241,20 @@ def _compile(source: str) -> Any:
         def mark(self, caller: Any) -> str:
             return f"{_OPEN}{caller()}{_CLOSE}"
 
-    environment = ImmutableSandboxedEnvironment(
+    class Sandbox(ImmutableSandboxedEnvironment):
+        """Nothing of Python within reach, and no text or number that fills the memory."""
+
+        intercepted_binops = frozenset({"*", "**"})
+
+        def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+            if _grows(operator, left, right):
+                raise SecurityError(f"a product of {operator} that is larger than any text")
+            return super().call_binop(context, operator, left, right)
+
+        def unsafe_undefined(self, obj: Any, attribute: str) -> Any:
+            raise SecurityError(f"the attribute {attribute} of {type(obj).__name__}")
+
+    environment = Sandbox(
         trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, Generation]
     )
     environment.filters["tojson"] = _to_json
