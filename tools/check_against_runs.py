@@ -170,8 +170,9 @@ def page(rows: Sequence[Row], *, day: str, unnamed: Counter[str]) -> Iterator[st
     yield "\n".join(_summary(rows))
     yield "\n".join(_verdicts(rows))
     yield (
-        "Where lengths are not known every row is taken as full, up to what the file or the model "
-        "allows; whoever runs the file has the data and says `--data`."
+        "Where lengths are not known every row is taken as full, up to what the file allows; where "
+        "the file cuts nothing either, rows of 2,048 tokens are assumed; whoever runs the file has "
+        "the data and says `--data`."
     )
     yield "## Run by run"
     yield (

@@ -86,6 +86,7 @@ def build_recipe(
         per_device_train_batch_size=settings.per_device_train_batch_size,
         gradient_accumulation_steps=settings.gradient_accumulation_steps,
         max_length=settings.max_length,
+        truncates=settings.truncates,
         packing=settings.packing,
         fp32_norm_math=stack.fp32_norm_math,
         expand_key_value=attention.expand_key_value,

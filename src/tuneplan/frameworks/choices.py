@@ -14,7 +14,13 @@ from tuneplan.frameworks.adapters import (
 from tuneplan.frameworks.context import Context, Head
 from tuneplan.frameworks.ledger import Default, Ledger, by_rule
 from tuneplan.frameworks.optimizers import canonical_optimizer
-from tuneplan.frameworks.settings import AdapterSettings, Defaults, RunSettings, Settings
+from tuneplan.frameworks.settings import (
+    NO_TRUNCATION,
+    AdapterSettings,
+    Defaults,
+    RunSettings,
+    Settings,
+)
 from tuneplan.language import message
 from tuneplan.spec.recipe import Checkpointing, DType, Method, Objective
 
@@ -65,6 +71,8 @@ def resolve_settings(context: Context, head: Head, defaults: Defaults, ledger: L
         precision=precision,
         master_weights=training.master_weights,
         max_length=ledger.take("training.max_length", training.max_length, defaults.max_length),
+        truncates=training.max_length is not None
+        or defaults.max_length.reason is not NO_TRUNCATION,
         packing=packing,
         per_device_train_batch_size=batch,
         gradient_accumulation_steps=_accumulation(context, head, defaults, batch, ledger),

@@ -7,7 +7,7 @@ from tuneplan.frameworks.attention import default_implementation
 from tuneplan.frameworks.context import Context, Head
 from tuneplan.frameworks.ledger import Default, by_rule, by_table, switched_off
 from tuneplan.frameworks.losses import full_loss, fused_cross_entropy, fused_linear, generic_chunked
-from tuneplan.frameworks.settings import Defaults, Settings
+from tuneplan.frameworks.settings import NO_TRUNCATION, Defaults, Settings
 from tuneplan.frameworks.stack import FsdpUpcast, KbitPreparation, Stack
 from tuneplan.frameworks.timeline import Fact
 from tuneplan.language import message
@@ -132,7 +132,7 @@ def model_length(context: Context) -> Default[int]:
     """The model's own limit, where nothing truncates."""
     return by_rule(
         context.architecture.max_position_embeddings,
-        message("no_truncation", "nothing truncates: the model's own limit counts"),
+        NO_TRUNCATION,
         "config.json max_position_embeddings",
     )
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 from tuneplan.frameworks.context import Head
 from tuneplan.frameworks.ledger import Default
 from tuneplan.frozen import dataclass
+from tuneplan.language import message
 from tuneplan.spec.parallelism import Offload, Strategy
 from tuneplan.spec.recipe import Checkpointing, DType, Method, Objective
+
+NO_TRUNCATION = message("no_truncation", "nothing truncates: the model's own limit counts")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +108,7 @@ class Settings:
     precision: str
     master_weights: bool | None
     max_length: int
+    truncates: bool
     packing: bool
     per_device_train_batch_size: int
     gradient_accumulation_steps: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from tuneplan.estimation.batches import (
     BatchShape,
@@ -43,6 +44,10 @@ from tuneplan.spec.kernels import ChipCurves
 from tuneplan.spec.parallelism import Parallelism
 from tuneplan.spec.recipe import TrainingRecipe
 
+# Tokens of a row where neither data nor a length is stated and nothing is cut: what LLaMA-Factory
+# cuts at by default (``cutoff_len``), within which most chats and instructions stay.
+ORDINARY_LENGTH: Final = 2048
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryAnswer:
@@ -68,10 +73,15 @@ class MemoryAnswer:
 def shape_of_batch(
     statistics: TokenStatistics | None, recipe: TrainingRecipe, padding: str, *, samples_seen: float
 ) -> BatchShape:
-    """The micro-batch of one rank; full rows where nothing is known of the data."""
+    """The micro-batch of one rank; full rows where nothing is known of the data.
+
+    Where nothing is known and nothing is cut either, rows have an ordinary length.
+    """
     rows = recipe.per_device_train_batch_size * recipe.sequences_per_sample
     if statistics is None or not statistics.num_samples:
         length = float(recipe.max_length)
+        if takes_ordinary_length(recipe, padding):
+            length = min(length, float(ORDINARY_LENGTH))
         return BatchShape(
             sequences=rows,
             mean_length=length,
@@ -90,6 +100,11 @@ def shape_of_batch(
         samples_seen=samples_seen,
         sequences_per_sample=recipe.sequences_per_sample,
     )
+
+
+def takes_ordinary_length(recipe: TrainingRecipe, padding: str) -> bool:
+    """Whether the data alone would decide how long rows are: neither cut, nor filled up."""
+    return not (recipe.truncates or recipe.packing or padding == Padding.MAX_LENGTH)
 
 
 def evaluate_memory(

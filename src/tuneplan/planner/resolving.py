@@ -18,7 +18,7 @@ from tuneplan.frameworks.resolve import ResolvedRecipe, resolve_recipe
 from tuneplan.frozen import dataclass
 from tuneplan.language import message
 from tuneplan.planner.dataset import Dataset
-from tuneplan.planner.evaluating import shape_of_batch
+from tuneplan.planner.evaluating import ORDINARY_LENGTH, shape_of_batch, takes_ordinary_length
 from tuneplan.planner.sources import Sources
 from tuneplan.spec.answer import Assumption, Notice
 from tuneplan.spec.architecture import ModelArchitecture
@@ -257,6 +257,7 @@ def resolve(
         found.run.padding,
         samples_seen=samples_seen(found, dataset, ranks),
     )
+    dataset = _with_ordinary_length(dataset, found)
     return Resolved(
         job=job,
         model=model,
@@ -270,6 +271,43 @@ def resolve(
         software=found.software,
         assumptions=(*platform.assumptions, *dataset.assumptions, *found.assumptions),
         notices=(*platform.notices, *dataset.notices, *found.notices),
+    )
+
+
+def _with_ordinary_length(dataset: Dataset, found: ResolvedRecipe) -> Dataset:
+    """Says which length is assumed where neither the data nor the framework decides it."""
+    recipe = found.recipe
+    if dataset.statistics is not None or not takes_ordinary_length(recipe, found.run.padding):
+        return dataset
+    length = min(ORDINARY_LENGTH, recipe.max_length)
+    assumption = Assumption(
+        name="data.mean_tokens",
+        value=length,
+        reason=message(
+            "ordinary_length",
+            "neither data nor max_length is stated and {framework} cuts nothing: the longest "
+            "sample decides; this is an ordinary length",
+            framework=recipe.framework,
+        ),
+        source="LLaMA-Factory data_args cutoff_len",
+        how_to_set="--data FILE, or --set training.max_length=4096",
+    )
+    notice = Notice(
+        message=message(
+            "no_data_no_length",
+            "nothing is said about the data, and {framework} cuts no sample: rows of {length:,} "
+            "tokens are assumed, and longer ones need more (up to {limit:,} where the model "
+            "allows them); hours and cost are unknown; name data.path, or training.max_length",
+            framework=recipe.framework,
+            length=length,
+            limit=recipe.max_length,
+        ),
+        path="training.max_length",
+    )
+    return replace(
+        dataset,
+        assumptions=(*dataset.assumptions, assumption),
+        notices=(*(one for one in dataset.notices if one.message.code != "no_data"), notice),
     )
 
 

@@ -363,6 +363,9 @@ def _share(part: int, whole: int) -> str:
 def _data(answer: EstimateBody) -> str:
     data = answer.data
     if data is None or data.num_samples is None or data.total_tokens is None:
+        assumed = [one.value for one in answer.assumptions if one.name == "data.mean_tokens"]
+        if assumed:
+            return say("unknown; rows of {length:,} tokens are assumed", length=assumed[0])
         return say("unknown; every row is taken as full")
     tokens: Range = data.total_tokens
     return say(

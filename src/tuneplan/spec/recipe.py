@@ -329,6 +329,8 @@ class TrainingRecipe:
             outputs die, also while checkpointing (GPT-BigCode never turns ``use_cache`` off).
         keeps_graph: The training loop names ``loss`` until the next one exists, so what autograd
             functions of the step before hold as attributes is alive in the next forward.
+        truncates: Whether longer samples are cut at ``max_length``; where not, that is but the
+            model's own limit.
         longest_first: The longest batch is the first one: nothing of an earlier one stands beside
             it.
         gradient_buffer: Gradients live in one buffer from the start, to which each backward adds.
@@ -379,6 +381,7 @@ class TrainingRecipe:
     unties_head: bool = False
     keeps_key_values: bool = False
     keeps_graph: bool = False
+    truncates: bool = True
     longest_first: bool = False
     gradient_buffer: bool = False
     recomputes_attention: bool = False
