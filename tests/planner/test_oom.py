@@ -347,6 +347,9 @@ QLORA_70B: dict[str, Any] = {
     "training": {"per_device_train_batch_size": 1, "max_length": 1024},
     "hardware": {"accelerator": "NVIDIA GeForce RTX 3090", "accelerators_per_node": 4},
     "parallelism": "zero3",
+    # Scales are not shared: 68.5e9 / 64 x 4 B = 4 GiB a card, quantised themselves 1 GiB.
+    "quantization": {"double_quant": True},
+    "limits": {"headroom": 0.1},
 }
 
 

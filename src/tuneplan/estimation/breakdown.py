@@ -23,7 +23,7 @@ _FORMULAS: Final[Mapping[str, tuple[str, str]]] = {
         "bitsandbytes functional.py quantize_4bit",
     ),
     "quantization_constants": (
-        "quantised parameters / block_size x bytes per scale / shards",
+        "quantised parameters / block_size x bytes per scale",
         "QLoRA (arXiv 2305.14314), section 3; bitsandbytes functional.py",
     ),
     "trained_weights": ("trained parameters x bytes each / shards", "dtype as held"),
@@ -148,7 +148,7 @@ def _inputs(
             "shards": weights,
         },
         "quantized_weights": {"bytes": held.quantized_bytes, "shards": weights},
-        "quantization_constants": {"bytes": held.constants_bytes, "shards": weights},
+        "quantization_constants": {"bytes": held.constants_bytes},
         "trained_weights": {
             "bytes": held.trained_bytes,
             "dtype": str(recipe.trainable_dtype),

@@ -164,7 +164,7 @@ def largest_unit(model: ModelArchitecture, recipe: TrainingRecipe) -> tuple[floa
         for weight in group.layer.weights():
             role = role_of(weight, recipe, Place.LAYER)
             if role.quantized and recipe.quantization is not None:
-                size += sum(quantized_bytes(weight.num_weight_elements, recipe.quantization))
+                size += quantized_bytes(weight.num_weight_elements, recipe.quantization)[0]
                 continue
             width = role.dtype.num_bytes
             if recipe.upcast_under_fsdp and role.trained:

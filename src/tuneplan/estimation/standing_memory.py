@@ -16,15 +16,20 @@ CUBLAS_WORKSPACE_HOPPER_BYTES = 32 * 2**20 + 2**17
 
 
 def standing_memory(stack: RankStack, compute_capability: float | None) -> dict[str, Number]:
-    """What is there in every phase."""
+    """What is there in every phase.
+
+    Packed weights are parameters, which FSDP and ZeRO-3 shard and offload; what unpacks them hangs
+    on its module (bitsandbytes 0.43 to 0.49 ``nn/modules.py``
+    ``fix_4bit_weight_quant_state_from_module``), so each rank keeps all of it on the card.
+    """
     recipe, parallelism, held = stack.recipe, stack.parallelism, stack.held
     weights, _, states = shards_of(parallelism)
     offload = parallelism.offload
     on_card = offload is not Offload.PARAMS
     base: dict[str, Number] = {
         "frozen_weights": held.frozen_bytes / weights if on_card else 0.0,
-        "quantized_weights": held.quantized_bytes / weights,
-        "quantization_constants": held.constants_bytes / weights,
+        "quantized_weights": held.quantized_bytes / weights if on_card else 0.0,
+        "quantization_constants": held.constants_bytes,
         "trained_weights": held.trained_bytes / weights if on_card else 0.0,
         "adapters": held.adapter_bytes / weights if on_card else 0.0,
         "optimizer_states": held.state_bytes / states if offload is Offload.NONE else 0.0,
@@ -86,7 +91,8 @@ def host_bytes_of(stack: RankStack) -> Number:
     if parallelism.offload is not Offload.NONE:
         host = host + (held.state_bytes + held.master_bytes + 4 * held.num_trained) / states
     if parallelism.offload is Offload.PARAMS:
-        host = host + (held.frozen_bytes + held.trained_bytes + held.adapter_bytes) / states
+        weights = held.frozen_bytes + held.trained_bytes + held.adapter_bytes
+        host = host + (weights + held.quantized_bytes) / states
     if stack.recipe.gradient_checkpointing is Checkpointing.OFFLOAD:
         size = stack.tokens * stack.model.hidden_size * stack.recipe.hidden_dtype.num_bytes
         host = host + stack.model.num_layers * size

@@ -87,6 +87,7 @@ def build_recipe(
         gradient_accumulation_steps=settings.gradient_accumulation_steps,
         max_length=settings.max_length,
         truncates=settings.truncates,
+        checkpoint_content=stack.checkpoint_content,
         packing=settings.packing,
         fp32_norm_math=stack.fp32_norm_math,
         expand_key_value=attention.expand_key_value,

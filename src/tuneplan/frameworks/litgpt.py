@@ -28,7 +28,7 @@ from tuneplan.frameworks.stack import KbitPreparation, Stack
 from tuneplan.frameworks.transformers import method_by_section
 from tuneplan.language import message
 from tuneplan.spec.parallelism import Strategy
-from tuneplan.spec.recipe import Checkpointing, DType, Kernels, Loss, Method
+from tuneplan.spec.recipe import CheckpointContent, Checkpointing, DType, Kernels, Loss, Method
 
 _LORA = "litgpt finetune/lora.py 0.3.1 to 0.5.13"
 _FULL = "litgpt finetune/full.py 0.4.0 to 0.5.13"
@@ -79,6 +79,7 @@ def litgpt_defaults(context: Context, head: Head) -> Defaults:
         use_reentrant=switched_off(script, "torch checkpoint_wrapper: NO_REENTRANT"),
         attn_implementation=by_rule("sdpa", script, "litgpt model.py"),
         loss=by_rule("chunked", script, _LORA),
+        save_steps=by_rule(1000.0, script, f"{_LORA}, full.py: save_interval"),
         max_grad_norm=by_rule(0.0, message("no_clipping", "nothing clips gradients"), _LORA),
         num_train_epochs=number(fact("litgpt", "num_train_epochs")),
         r=whole(fact("litgpt", "lora_r")),
@@ -100,7 +101,8 @@ def litgpt_stack(context: Context, settings: Settings) -> Stack:
 
     The loop's ``logits`` stay bound until the next forward returns, its ``loss`` until the next
     loss exists; the scripts of 2023 run the longest sample first. Head and embedding are two
-    weights whatever the published model ties. FSDP wraps whole Blocks, so
+    weights whatever the published model ties. A checkpoint of ``full.py`` holds the optimizer too,
+    one of ``lora.py`` the adapters alone (``save_lora_checkpoint``). FSDP wraps whole Blocks, so
     frozen weights share flat parameters with adapters and get gradient memory too (PyTorch's note
     on ``use_orig_params``).
     """
@@ -120,6 +122,9 @@ def litgpt_stack(context: Context, settings: Settings) -> Stack:
         longest_first=longest_first,
         unties_head=True,
         query_key_value=_query_key_value(context),
+        checkpoint_content=CheckpointContent.WEIGHTS
+        if settings.method.uses_adapter
+        else CheckpointContent.RESUMABLE,
         frozen_gradients=settings.method.uses_adapter and settings.strategy is Strategy.FSDP,
         gathers_for_checkpointing=False,
         dequantized_dtype=by_rule(DType.FLOAT16, lightning, _LIGHTNING),

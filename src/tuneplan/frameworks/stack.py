@@ -9,6 +9,7 @@ from tuneplan.frameworks.ledger import Default
 from tuneplan.frozen import dataclass
 from tuneplan.spec.recipe import (
     AttentionKernel,
+    CheckpointContent,
     DType,
     Kernels,
     Loss,
@@ -80,6 +81,7 @@ class Stack:
         accumulates_unsharded: Gradients stay unsharded between micro-batches under FSDP.
         fp32_norm_math: Whether norms compute in fp32 from a half input.
         fp32_outer: Embeddings, head and norms stay fp32 although the weights are half.
+        checkpoint_content: As in ``TrainingRecipe``.
         masks_padding: Whether a padding mask reaches the attention.
         packs_documents: Whether packed documents are kept from seeing each other.
     """
@@ -121,6 +123,7 @@ class Stack:
     keeps_inputs: Default[bool] | None = None
     fp32_norm_math: bool = True
     fp32_outer: bool = False
+    checkpoint_content: CheckpointContent = CheckpointContent.RESUMABLE
     masks_padding: bool = True
     packs_documents: bool = False
     trains_vision: bool = False

@@ -15,6 +15,7 @@ from tuneplan.frameworks.transformers import method_by_section
 from tuneplan.language import message
 from tuneplan.spec.parallelism import Strategy
 from tuneplan.spec.recipe import (
+    CheckpointContent,
     Checkpointing,
     DType,
     Kernels,
@@ -85,7 +86,12 @@ def torchtune_defaults(context: Context, head: Head) -> Defaults:
 
 
 def torchtune_stack(context: Context, settings: Settings) -> Stack:
-    """Everything in the one dtype; gradients leave inside backward where the files say so."""
+    """Everything in the one dtype; gradients leave inside backward where the files say so.
+
+    A checkpoint holds the whole model, into which adapters are merged, and the adapters; one file
+    of optimizer states is written over (0.4 ``recipes/lora_finetune_single_device.py
+    save_checkpoint``, 0.6 ``training/checkpointing/_checkpoint_client.py``).
+    """
     pure = message("torchtune_dtype", "weights, adapters and states share the one dtype")
     in_backward = (
         settings.method is Method.FULL
@@ -98,6 +104,7 @@ def torchtune_stack(context: Context, settings: Settings) -> Stack:
     return Stack(
         kbit=by_rule(KbitPreparation.NONE, no_kbit, _CONFIGS),
         adapter_dtype=by_rule(settings.dtype, pure, _CONFIGS),
+        checkpoint_content=CheckpointContent.MERGED,
         loss=_loss(context, settings),
         kernels=Kernels(model_code="torchtune"),
         expand_key_value=True,

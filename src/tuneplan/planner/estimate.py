@@ -10,7 +10,6 @@ from tuneplan.catalog.offers import offer_notices, rate_notices
 from tuneplan.catalog.regions import carbon_intensity
 from tuneplan.economics.billing import Cost, compare
 from tuneplan.economics.energy import Energy, energy_of
-from tuneplan.economics.storage import kept_bytes
 from tuneplan.errors import NotSupported
 from tuneplan.estimation.persistent import persistent
 from tuneplan.estimation.uncertainty import Fit, fit_on, memory_ranges
@@ -39,7 +38,7 @@ from tuneplan.planner.resolving import (
     told_by_line,
 )
 from tuneplan.planner.sources import Sources
-from tuneplan.planner.storing import checkpoint_size
+from tuneplan.planner.storing import checkpoint_size, kept_size
 from tuneplan.spec.answer import Assumption, Estimate, Notice
 from tuneplan.spec.architecture import ModelArchitecture
 from tuneplan.spec.hardware import Accelerator
@@ -208,8 +207,10 @@ def estimate_resolved(
         storage = replace(
             storage,
             path=path,
-            kept_bytes=kept_bytes(
-                one_checkpoint_bytes=storage.checkpoint_bytes,
+            kept_bytes=kept_size(
+                resolved.model,
+                resolved.recipe,
+                persistent(resolved.model, resolved.recipe),
                 num_saves=int(resolved.schedule.num_saves(run.steps, run.steps_per_epoch)),
                 save_total_limit=resolved.save_total_limit,
             ),

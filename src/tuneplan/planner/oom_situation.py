@@ -240,8 +240,8 @@ def loaded_bytes(resolved: Resolved, *, whole: bool) -> float:
         return 0.0
     weights = 1 if whole else shards_of(resolved.parallelism)[0]
     plain = held.frozen_bytes + held.trained_bytes + held.adapter_bytes
-    packed = held.quantized_bytes + held.constants_bytes
-    return (plain + packed) / weights + held.largest_quantized * _HALF_BYTES
+    split = (plain + held.quantized_bytes) / weights
+    return split + held.constants_bytes + held.largest_quantized * _HALF_BYTES
 
 
 def saving(before: Estimate, after: Estimate) -> Estimate:

@@ -198,6 +198,14 @@ class Checkpointing(StrEnum):
     OFFLOAD = "offload"  # full, with the kept layer inputs on the host
 
 
+class CheckpointContent(StrEnum):
+    """What one checkpoint on disk holds."""
+
+    RESUMABLE = "resumable"  # what trains (or the whole model) and optimizer states
+    WEIGHTS = "weights"  # what trains alone
+    MERGED = "merged"  # the whole model, adapters beside it; one file of states, written over
+
+
 class AttentionKernel(StrEnum):
     """The attention kernel that really runs."""
 
@@ -382,6 +390,7 @@ class TrainingRecipe:
     keeps_key_values: bool = False
     keeps_graph: bool = False
     truncates: bool = True
+    checkpoint_content: CheckpointContent = CheckpointContent.RESUMABLE
     longest_first: bool = False
     gradient_buffer: bool = False
     recomputes_attention: bool = False
