@@ -20,6 +20,7 @@ from tuneplan.contract.budgeted import (
     WeekPart,
 )
 from tuneplan.contract.parts import Assumption, Money, Notice, Range
+from tuneplan.contract.priced import BreakEvenAnswer, LeftOutCard, PricesRefreshAnswer
 from tuneplan.contract.ruled import (
     RuleAnswer,
     RuleCause,
@@ -197,4 +198,25 @@ def rules() -> RulesAnswer:
                        how_to_set="framework: trl")
         ],
         warnings=[Notice(code="no_data", params={}, message="nothing is said about the data")],
+    )  # fmt: skip
+
+
+def refreshed() -> PricesRefreshAnswer:
+    return PricesRefreshAnswer(
+        **header("prices refresh", as_of="2026-11-30"),
+        file="/home/x/.cache/tuneplan/prices/offers.csv", num_offers=1204, num_before=1180,
+        providers=["AWS", "Azure", "GCP", "Lambda", "RunPod"],
+        accelerators=["NVIDIA A100 SXM 80GB", "NVIDIA H100 SXM"],
+        left_out=[LeftOutCard(card="K80 12 GB", num_offers=31)], num_counting=1502,
+        oldest_days=633, warnings=[],
+    )  # fmt: skip
+
+
+def two_offers() -> BreakEvenAnswer:
+    (job,) = budget().jobs
+    assert job.break_even is not None
+    return BreakEvenAnswer(
+        **header("prices break-even", as_of="2026-11-30"),
+        num_accelerators=1, horizon_hours=1440.0, currency="TWD", break_even=job.break_even,
+        warnings=[Notice(code="stale_price", params={}, message="a price is 120 days old")],
     )  # fmt: skip

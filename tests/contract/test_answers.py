@@ -49,6 +49,8 @@ ANSWERS: dict[str, BaseModel] = {
     "explain": sample_answers.explain(),
     "budget": sample_money.budget(),
     "rules": sample_money.rules(),
+    "prices-refresh": sample_money.refreshed(),
+    "break-even": sample_money.two_offers(),
     "catalog": sample_answers.catalog(),
     "data-profile": sample_answers.data_profile(),
     "data-tokenize": sample_answers.data_tokenize(),

@@ -13,6 +13,7 @@ from tuneplan.report.estimate import estimate_text
 from tuneplan.report.explain import explain_text
 from tuneplan.report.page import Page
 from tuneplan.report.plan import plan_text
+from tuneplan.report.prices import break_even_text, refresh_text
 from tuneplan.report.rules import rules_text
 from tuneplan.report.tables import (
     Column,
@@ -34,6 +35,8 @@ REPORTS = {
     "plan": lambda page: plan_text(sample_answers.plan(), page),
     "budget": lambda page: budget_text(sample_money.budget(), page, full=True),
     "rules": lambda page: rules_text(sample_money.rules(), page, full=True),
+    "prices refresh": lambda page: refresh_text(sample_money.refreshed(), page),
+    "break-even": lambda page: break_even_text(sample_money.two_offers(), page),
     "explain": lambda page: explain_text(sample_answers.explain(), page),
     "catalog": lambda page: catalog_text(sample_answers.catalog(), page),
     "catalog entry": lambda page: catalog_text(sample_answers.catalog(1), page),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import csv
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -20,6 +22,11 @@ if TYPE_CHECKING:
     from tuneplan.catalog.accelerators import AcceleratorCatalog
 
 STALE_DAYS: Final = 90
+COLUMNS: Final = (
+    *("provider", "name", "accelerator", "listed_as", "num_accelerators", "sold_by_card", "vcpus"),
+    *("host_memory_gb", "region", "on_demand_usd_hour", "spot_usd_hour", "cautions", "as_of"),
+    "source",
+)
 _ONE_DAY: Final = timedelta(days=1)
 _CARDS_IN_A_MACHINE: Final = 8
 
@@ -53,7 +60,9 @@ class PriceSheet:
 
 
 def load_offers(
-    accelerators: AcceleratorCatalog, user_files: Iterable[str | Path] = ()
+    accelerators: AcceleratorCatalog,
+    user_files: Iterable[str | Path] = (),
+    refreshed: Path | None = None,
 ) -> OfferCatalog:
     """The user's price sheets and the bundled offers.
 
@@ -64,6 +73,7 @@ def load_offers(
     Args:
         accelerators: Resolves the chip names of the sheets.
         user_files: YAML or CSV as documented in ``docs/reference/prices.md``.
+        refreshed: What ``tuneplan prices refresh`` wrote; counts as one more snapshot.
 
     Raises:
         InvalidRequest: Every mistake of every sheet, with path and line.
@@ -73,10 +83,11 @@ def load_offers(
     sheets = _read_sheets(accelerators, list(user_files))
     own = [offer for sheet in sheets for offer in sheet.offers]
     replaced = {(offer.provider.lower(), offer.accelerator) for offer in own}
-    bundled = bundled_offers()
+    newer, broken = _refreshed_offers(refreshed)
+    bundled = (*bundled_offers(), *newer)
     current = current_offers(bundled)
     kept = [o for o in current if (o.provider.lower(), o.accelerator) not in replaced]
-    notices = [notice for sheet in sheets for notice in sheet.notices]
+    notices = [*broken, *(notice for sheet in sheets for notice in sheet.notices)]
     if len(current) < len(bundled):
         notices.append(
             Notice(
@@ -108,14 +119,48 @@ def load_offers(
 def bundled_offers() -> tuple[Offer, ...]:
     """Every bundled offer whose chip is in the catalogue, old ones too."""
     sources = {row["source"]: row["citation"] for row in read_table("offer_sources.csv")}
+    return offers_in(read_table("offers.csv"), sources)
+
+
+def offers_in(rows: Iterable[Mapping[str, str]], sources: Mapping[str, str]) -> tuple[Offer, ...]:
+    """The offers in rows of ``offers.csv``: on demand and spot; cards without a name are skipped.
+
+    Raises:
+        ValueError: A number, a date or a price that is none.
+    """
     found = []
-    for row in read_table("offers.csv"):
+    for row in rows:
         if not row["accelerator"]:
             continue
         for column, interruptible in (("on_demand_usd_hour", False), ("spot_usd_hour", True)):
             if row[column]:
                 found.append(_offer(row, row[column], sources, interruptible=interruptible))
     return tuple(found)
+
+
+def _refreshed_offers(path: Path | None) -> tuple[tuple[Offer, ...], tuple[Notice, ...]]:
+    """The offers of a refreshed file; one that does not read is told of and left aside."""
+    if path is None or not path.is_file():
+        return (), ()
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        rows = csv.DictReader(line for line in lines if not line.startswith("#"))
+        return offers_in(rows, {"gpuhunt": f"gpuhunt (dstack), {path.name}"}), ()
+    except (OSError, ValueError, KeyError, TypeError, ArithmeticError) as error:
+        text = message(
+            "refreshed_prices_broken",
+            "the refreshed prices do not read and are left aside: {why}; tuneplan prices refresh "
+            "writes them anew",
+            why=str(error),
+        )
+        return (), (Notice(message=text, path=str(path)),)
+
+
+def refreshed_file() -> Path:
+    """``$XDG_CACHE_HOME/tuneplan/prices/offers.csv``, else under ``~/.cache``."""
+    stated = os.environ.get("XDG_CACHE_HOME", "")
+    base = Path(stated) if Path(stated).is_absolute() else Path.home() / ".cache"
+    return base / "tuneplan" / "prices" / "offers.csv"
 
 
 def current_offers(offers: Sequence[Offer]) -> tuple[Offer, ...]:
@@ -199,6 +244,10 @@ _CAUTIONS: Final[dict[str, Message]] = {
         "form_assumed",
         "the source does not say whether the card is SXM or PCIe: the slower one is assumed",
     ),
+    "form_usual": message(
+        "form_usual",
+        "the source does not say whether the card is SXM or PCIe: the usual form is assumed",
+    ),
     "suspicious_price": message(
         "suspicious_price", "the price is far below the market: check it before you rely on it"
     ),
@@ -234,7 +283,7 @@ def _read_sheets(accelerators: AcceleratorCatalog, files: list[str | Path]) -> l
 
 
 def _offer(
-    row: dict[str, str], price: str, sources: dict[str, str], *, interruptible: bool
+    row: Mapping[str, str], price: str, sources: Mapping[str, str], *, interruptible: bool
 ) -> Offer:
     count = int(row["num_accelerators"])
     cautions = row["cautions"].split()

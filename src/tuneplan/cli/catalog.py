@@ -23,6 +23,7 @@ from tuneplan.cli.options import answer_options
 @answer_options
 def command(kind: str, name: str | None, *, files: tuple[str, ...], as_json: bool) -> None:
     """Facts with their source and date: all of a KIND in a list, or one NAME in full."""
+    from tuneplan.catalog.offers import refreshed_file
     from tuneplan.planner.sources import Sources
     from tuneplan.report.catalog import catalog_text
     from tuneplan.report.catalog_answer import catalog_answer
@@ -33,6 +34,7 @@ def command(kind: str, name: str | None, *, files: tuple[str, ...], as_json: boo
         accelerator_files=own if kind == "accelerators" else (),
         price_files=own if kind == "prices" else (),
         today=day,
+        refreshed_prices=refreshed_file(),
     )
     answer = catalog_answer(kind, name, sources, as_of=day.isoformat())
     show(answer, catalog_text, as_json=as_json)

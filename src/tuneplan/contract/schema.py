@@ -22,6 +22,7 @@ from tuneplan.contract.job import JobFile, keys, sections
 from tuneplan.contract.learned import LearnAnswer, StoreAnswer
 from tuneplan.contract.measured import DataProfileAnswer, ValidateAnswer
 from tuneplan.contract.piloted import PilotAnswer
+from tuneplan.contract.priced import BreakEvenAnswer, PricesRefreshAnswer
 from tuneplan.contract.reported import ReportAnswer
 from tuneplan.contract.ruled import RulesAnswer
 from tuneplan.contract.scheduled import ScheduleAnswer
@@ -44,6 +45,8 @@ _ANSWERS: Final[dict[str, type[BaseModel]]] = {
     "explain": ExplainAnswer,
     "budget": BudgetAnswer,
     "rules": RulesAnswer,
+    "prices-refresh": PricesRefreshAnswer,
+    "break-even": BreakEvenAnswer,
     "catalog": CatalogAnswer,
     "data-profile": DataProfileAnswer,
     "data-tokenize": DataTokenizeAnswer,

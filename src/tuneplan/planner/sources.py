@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tuneplan.catalog.accelerators import AcceleratorCatalog, load_accelerators
 from tuneplan.catalog.kernels import load_curves
 from tuneplan.catalog.models import ModelCatalog, load_models
-from tuneplan.catalog.offers import OfferCatalog, load_offers
+from tuneplan.catalog.offers import OfferCatalog, load_offers, refreshed_file
 from tuneplan.errors import InputError, InvalidRequest, Mistake
 from tuneplan.frozen import dataclass
 from tuneplan.spec.hardware import Accelerator
@@ -29,6 +29,7 @@ class Sources:
     Attributes:
         today: The day that the age of prices is counted to; the caller knows it.
         trace_folder: Where earlier traces lie; None where none is to be looked for.
+        refreshed_prices: What ``tuneplan prices refresh`` wrote; None where it does not count.
     """
 
     model_files: tuple[Path, ...] = ()
@@ -36,6 +37,7 @@ class Sources:
     price_files: tuple[Path, ...] = ()
     today: date = date(2026, 11, 30)
     trace_folder: Path | None = None
+    refreshed_prices: Path | None = None
 
     @cached_property
     def models(self) -> ModelCatalog:
@@ -50,7 +52,7 @@ class Sources:
     @cached_property
     def offers(self) -> OfferCatalog:
         """Prices."""
-        return load_offers(self.accelerators, self.price_files)
+        return load_offers(self.accelerators, self.price_files, self.refreshed_prices)
 
     @cached_property
     def traces(self) -> TraceCache | None:
@@ -77,6 +79,7 @@ def sources_for(job: StatedJob, *, today: date) -> Sources:
         price_files=tuple(base / name for name in job.prices),
         today=today,
         trace_folder=cache_folder(),
+        refreshed_prices=refreshed_file(),
     )
     _read_own_files(sources)
     return sources

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from tuneplan.contract.answers import CatalogAnswer, CatalogEntry, Fact
@@ -36,7 +37,7 @@ _LISTED: Final = {
         ("num_accelerators", "Cards"),
         ("price_per_accelerator", "Per card"),
         ("region", "Region"),
-        ("as_of", "Of"),
+        ("age", "Age"),
     ),
 }
 
@@ -83,7 +84,7 @@ def _list(answer: CatalogAnswer) -> RenderableType:
         ]
     rows = []
     for entry in answer.entries:
-        cells = [_name(entry), *(_cell(entry.fields.get(name)) for name, _ in listed)]
+        cells = [_name(entry), *_cells(entry, [name for name, _ in listed])]
         if models:
             cells += [_count(entry.total_parameters), _count(entry.active_parameters)]
         rows.append(cells)
@@ -98,9 +99,13 @@ def _name(entry: CatalogEntry) -> str:
     return entry.name
 
 
-def _cell(fact: Fact | None) -> str:
-    """A fact in a list: the head of the column says the rest."""
-    return fact_text(fact).removesuffix(" per hour")
+def _cells(entry: CatalogEntry, names: Sequence[str]) -> list[str]:
+    """Facts in a list: the head of the column says the rest; an old price is marked."""
+    cells = [fact_text(entry.fields.get(name)).removesuffix(" per hour") for name in names]
+    stale = entry.fields.get("stale")
+    if stale is not None and stale.value:
+        cells[-1] += " " + say("old")
+    return cells
 
 
 def _count(number: int | None) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuneplan.catalog.accelerator_facts import accelerator_facts
 from tuneplan.catalog.model_building import build_entry
+from tuneplan.catalog.offers import age_days, is_stale
 from tuneplan.contract.answers import CatalogAnswer, CatalogEntry, Fact, header
 from tuneplan.contract.plain_json import json_value
 from tuneplan.contract.values import nearest
@@ -15,6 +16,8 @@ from tuneplan.errors import UnknownName
 from tuneplan.language import message
 
 if TYPE_CHECKING:
+    from datetime import date
+
     from tuneplan.catalog.accelerator_table import AcceleratorEntry
     from tuneplan.catalog.accelerators import AcceleratorCatalog
     from tuneplan.catalog.model_building import ResolvedModel
@@ -39,7 +42,7 @@ def catalog_answer(kind: str, name: str | None, sources: Sources, *, as_of: str)
     elif kind == "accelerators":
         entries = _accelerators(sources.accelerators, name)
     else:
-        entries = _prices(sources.offers, sources.accelerators, name)
+        entries = _prices(sources.offers, sources.accelerators, name, sources.today)
     return CatalogAnswer(**header("catalog", as_of=as_of), kind=kind, entries=entries)
 
 
@@ -143,7 +146,7 @@ def _model(entry: ModelEntry, *, overridden: bool) -> CatalogEntry:
 
 
 def _prices(
-    offers: OfferCatalog, accelerators: AcceleratorCatalog, name: str | None
+    offers: OfferCatalog, accelerators: AcceleratorCatalog, name: str | None, today: date
 ) -> list[CatalogEntry]:
     chosen = list(offers.offers)
     if name is not None:
@@ -158,10 +161,10 @@ def _prices(
                     "unknown_offer", "{name!r} is neither a provider nor an accelerator", name=name
                 )
                 raise UnknownName(text, name=name, near=near) from None
-    return [_price(offer) for offer in chosen]
+    return [_price(offer, today) for offer in chosen]
 
 
-def _price(offer: Offer) -> CatalogEntry:
+def _price(offer: Offer, today: date) -> CatalogEntry:
     price = f"{offer.price.amount:.2f} {offer.price.currency}"
     each = offer.price_per_accelerator_hour
     values: tuple[tuple[str, Any, str | None], ...] = (
@@ -173,6 +176,8 @@ def _price(offer: Offer) -> CatalogEntry:
         ("interruptible", offer.interruptible, None),
         ("region", offer.region, None),
         ("as_of", offer.as_of.isoformat(), None),
+        ("age", age_days(offer, today), "d"),
+        ("stale", is_stale(offer, today), None),
         ("host_memory_bytes", offer.host_memory_bytes, "B"),
         ("vcpus", offer.vcpus, None),
         ("term_hours", offer.term_hours or None, "h"),
