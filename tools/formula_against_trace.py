@@ -35,7 +35,7 @@ from tuneplan.estimation.memory import MemoryCount, count_memory
 from tuneplan.estimation.target_mistakes import refused_targets
 from tuneplan.frameworks.resolve import resolve_recipe
 from tuneplan.spec.architecture import ModelArchitecture
-from tuneplan.spec.blocks import Recurrence
+from tuneplan.spec.blocks import MixtureOfExperts, Recurrence
 from tuneplan.spec.parallelism import Parallelism
 from tuneplan.spec.recipe import TrainingRecipe
 from tuneplan.spec.stated import StatedAdapter, StatedQuantization, StatedRecipe, StatedTraining
@@ -79,12 +79,15 @@ class Case:
     length: int
     precision: str = "bf16"
     attention: str | None = None
+    dtype: str = "bfloat16"
+    dropout: float = 0.0
 
     def __str__(self) -> str:
         checkpointing = "gc" if self.checkpointing else "--"
         return (
             f"{self.model} {self.method} {checkpointing} {self.sequences}x{self.length} "
             f"{self.precision} {self.attention or ''}"
+            f"{f' {self.dtype} weights' if self.dtype != 'bfloat16' else ''}"
         ).strip()
 
 
@@ -150,17 +153,20 @@ def recipe_of(case: Case, architecture: ModelArchitecture) -> TrainingRecipe:
     targets: Any = _every_linear(architecture)
     if case.method == "lora-qv":
         targets = _query_and_value(architecture)
+    # PEFT refuses dropout on experts that are stacked into one parameter.
+    stacked = any(isinstance(g.layer.feed_forward, MixtureOfExperts) for g in architecture.groups)
+    dropout = 0.0 if stacked else case.dropout
     stated = StatedRecipe(
         framework="transformers",
         method={"lora-qv": "lora", "lora-all": "lora"}.get(case.method, case.method),
-        adapter=StatedAdapter(r=8, lora_alpha=16, lora_dropout=0.0, target_modules=targets)
+        adapter=StatedAdapter(r=8, lora_alpha=16, lora_dropout=dropout, target_modules=targets)
         if lora
         else StatedAdapter(),
         quantization=StatedQuantization(bits=4, type="nf4", double_quant=True)
         if case.method == "qlora"
         else StatedQuantization(),
         training=StatedTraining(
-            dtype="bfloat16",
+            dtype=case.dtype,
             precision=case.precision,
             max_length=case.length,
             per_device_train_batch_size=case.sequences,
@@ -227,13 +233,21 @@ def main() -> None:
     parser.add_argument("--shapes", default="1x512,2x1024,1x4096")
     parser.add_argument("--precision", default="bf16")
     parser.add_argument("--attention", default=None)
+    parser.add_argument("--dtype", default="bfloat16", help="of the weights")
+    parser.add_argument("--dropout", type=float, default=0.0, help="of the adapters")
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--diff", type=float, default=None, help="show cases off by more (%%)")
     parser.add_argument("--json", default=None)
     parser.add_argument("--write", default=None, help="the page to write")
     parser.add_argument("--jobs", type=int, default=1, help="models that run at once")
     parser.add_argument("--full-depth", action="store_true", help="one case a model, all layers")
+    parser.add_argument(
+        "--autocast", action="store_true", help="fp32 weights under autocast, with dropout"
+    )
     options = parser.parse_args()
+    if options.autocast:
+        options.methods, options.shapes = "full,lora-all,qlora", "2x1024"
+        options.dtype, options.dropout = "float32", 0.05
     if options.full_depth:
         options.methods, options.checkpointing, options.shapes = "lora-all", "yes", "1x2048"
         options.layers = 10**6
@@ -265,7 +279,7 @@ def run_model(model: str, options: argparse.Namespace) -> list[dict[str, Any]]:
                 case = Case(
                     model=model, method=method, checkpointing=word == "yes",
                     sequences=sequences, length=length, precision=options.precision,
-                    attention=options.attention,
+                    attention=options.attention, dtype=options.dtype, dropout=options.dropout,
                 )  # fmt: skip
                 rows.append(run(case, options))
     return rows
@@ -281,7 +295,7 @@ INTRODUCTION = """# The formula against the trace
 Made by `python tools/formula_against_trace.py {command}` ({versions}).
 
 Each catalogue family, {layers} layers, is counted by the formula and traced (the real modules on a
-device without memory), under Hugging Face's Trainer on an A100 in bf16: {methods};
+device without memory), under Hugging Face's Trainer on an A100 in bf16{weights}: {methods};
 checkpointing: {checkpointing}; {shapes} sequences x tokens (fewer where a model has fewer
 positions). Errors are formula / trace - 1 of the allocated peak.
 
@@ -297,7 +311,12 @@ def page(rows: list[dict[str, Any]], options: argparse.Namespace) -> list[str]:
     lines = [
         INTRODUCTION.format(
             versions=", ".join(f"{name} {version(name)}" for name in libraries),
-            command=f"{'--full-depth ' * options.full_depth}--write {options.write}",
+            command=f"{'--full-depth ' * options.full_depth}{'--autocast ' * options.autocast}"
+            f"--write {options.write}",
+            weights=f" with {options.dtype} weights and {options.dropout} of the adapters' inputs "
+            "dropped out,\nas TRL 1 does unless told otherwise"
+            if options.autocast
+            else "",
             layers="all" if options.full_depth else f"{options.layers} (or all kinds)",
             checkpointing=options.checkpointing.replace(",", " and "),
             methods=options.methods.replace(",", ", "),

@@ -52,6 +52,28 @@ def test_the_formula_is_near_the_trace(model, method, checkpointing, length):
     assert abs(error) < 0.01, f"{case}: {error:+.2%}"
 
 
+@pytest.mark.parametrize("checkpointing", [True, False])
+@pytest.mark.parametrize("method", ["lora-all", "qlora"])
+def test_inputs_of_adapters_are_cast_and_dropped_out_under_autocast(method, checkpointing):
+    tool = _tool()
+    case = tool.Case(
+        model="Llama-3.2-1B", method=method, checkpointing=checkpointing,
+        sequences=2, length=1024, dtype="float32", dropout=0.05,
+    )  # fmt: skip
+    formula, trace, _ = tool.compare(case, layers=2)
+    error = tool.errors_of(formula, trace)["backward"]
+    assert abs(error) < 0.005, f"{case}: {error:+.2%}"
+
+
+def test_scaled_embeddings_are_a_leaf_that_the_graph_holds_beside_the_first_layers_input():
+    tool = _tool()
+    case = tool.Case(
+        model="PowerLM-3b", method="qlora", checkpointing=True, sequences=1, length=4096
+    )
+    formula, trace, _ = tool.compare(case, layers=2)
+    assert abs(tool.errors_of(formula, trace)["peak"]) < 0.005
+
+
 @pytest.mark.parametrize(
     ("method", "checkpointing", "length"), [("lora-all", False, 512), ("full", True, 1024)]
 )

@@ -317,6 +317,7 @@ def _recomputed(walk: Walk, x: Tensor, layer: Layer) -> tuple[Number, list[Opera
     """
     tape, meter, reentrant = walk.tape, walk.tape.meter, walk.recipe.use_reentrant
     grad = tape.tensor(x.elements, x.dtype, "arriving gradient")
+    begin = meter.position
     out = _forward(walk, Tensor(x.storage, x.elements, x.dtype, x.node), layer)
     tape.key_values.clear()
     operations, held = tape.operations, out.storage
@@ -324,7 +325,9 @@ def _recomputed(walk: Walk, x: Tensor, layer: Layer) -> tuple[Number, list[Opera
         meter.mark()
     else:
         num_operations, peak, last_save = tape.at_last_save
-        meter.mark(last_save)
+        early = tape.before_unpacking(out, grad.elements, grad.dtype)
+        meter.mark(last_save + meter.was_alive(begin, early, "gradients on their way"))
+        peak = peak + early
         operations = operations[:num_operations]
         held = tape.tensor(0.0, out.dtype, "output").storage
         out = Tensor(held, out.elements, out.dtype, out.node)

@@ -84,6 +84,23 @@ class Meter:
         if self.events is not None:
             self.marks.append(len(self.events) if position is None else position)
 
+    @property
+    def position(self) -> int:
+        """Number of recorded events."""
+        return len(self.events) if self.events is not None else 0
+
+    def was_alive(self, since: int, size: Number, name: str) -> int:
+        """Record that something was there from a position until now; the events that it adds there.
+
+        The peaks are the caller's to correct.
+        """
+        if self.events is None or np.max(size) <= 0.0:
+            return 0
+        key, most = -1 - since, float(np.max(size))  # no storage has such a key
+        self.events.insert(since, (key, most, name))
+        self.events.append((key, -most, name))
+        return 1
+
     def end(self, result: Tensor | None) -> None:
         """Remember that a backward ends here, and what it hands on."""
         self.mark()
@@ -110,19 +127,25 @@ class Storage:
 
 
 class Node:
-    """One backward step: what it keeps, and how it turns a gradient into gradients."""
+    """One backward step: what it keeps, and how it turns a gradient into gradients.
 
-    __slots__ = ("backward", "inputs", "saved")
+    ``unpacks`` is true where it asks autograd for something that was kept, a weight included.
+    """
+
+    __slots__ = ("backward", "inputs", "saved", "unpacks")
 
     def __init__(
         self,
         inputs: Sequence[Node | None],
         saved: list[Storage],
         backward: Callable[[Tensor], Sequence[Tensor | None]],
+        *,
+        unpacks: bool = True,
     ) -> None:
         self.inputs = inputs
         self.saved = saved
         self.backward = backward
+        self.unpacks = unpacks
 
 
 class Tensor:
@@ -165,6 +188,7 @@ class Tape:
         persistent: Gradients of weights, alive until the tape dies.
         at_last_save: Number of operations, peak and number of recorded events when something was
             last kept.
+        packs: Whether something is kept for the node that comes next.
         accumulating: Weight gradients already exist and are added to: new ones are temporary.
         keeps_attributes: Whether the graph outlives its backward, and with it the tensors that
             autograd functions hold as plain attributes.
@@ -182,6 +206,7 @@ class Tape:
         "meter",
         "nodes",
         "operations",
+        "packs",
         "persistent",
         "stage",
     )
@@ -198,6 +223,7 @@ class Tape:
         self.attributes: list[Storage] = []
         self.key_values: list[Storage] = []
         self.at_last_save: tuple[int, Number, int] = (0, 0.0, 0)
+        self.packs = False
 
     def tensor(self, elements: Number, dtype: DType, name: str) -> Tensor:
         """A new tensor with a storage of its own."""
@@ -222,9 +248,11 @@ class Tape:
     ) -> Tensor:
         """Connect ``out`` to its inputs if any of them (or a trained weight) wants a gradient."""
         nodes = [tensor.node for tensor in inputs]
+        packs, self.packs = self.packs, False
         if not self.grad or not (trains or any(node is not None for node in nodes)):
             return out
-        out.node = Node(nodes, [tensor.storage for tensor in saved], backward)
+        kept = [tensor.storage for tensor in saved]
+        out.node = Node(nodes, kept, backward, unpacks=packs or bool(kept))
         self.nodes.append(out.node)
         return out
 
@@ -234,6 +262,7 @@ class Tape:
         A non-reentrant recomputation ends at the last of them (``torch/utils/checkpoint.py``,
         ``_StopRecomputationError``): operations and peak up to here are remembered.
         """
+        self.packs = True
         events = self.meter.events
         self.at_last_save = (len(self.operations), self.meter.peak, len(events) if events else 0)
 
@@ -291,6 +320,38 @@ class Tape:
                     self._deposit(pending, target, gradient)
                 del gradient
         return result
+
+    def before_unpacking(self, out: Tensor, elements: Number, dtype: DType) -> Number:
+        """Bytes of gradients that are made of one that arrives, before anything kept is asked for.
+
+        Without reentrance that is when a recomputation begins (``torch/utils/checkpoint.py
+        unpack_hook``): the gradient has gone through sums, casts and scales by then. Nothing of
+        the tape changes.
+        """
+        own, operations = self.meter, self.operations
+        self.meter, self.operations = Meter(), []
+        assert out.node is not None  # noqa: S101 - our own bug, not the user's
+        pending = {out.node: self.tensor(elements, dtype, "arriving gradient")}
+        before = self.meter.current
+        for node in reversed(self.nodes):
+            arriving = pending.get(node)
+            if arriving is None:
+                continue
+            if node.unpacks or not node.inputs:
+                break
+            del pending[node]
+            holder = [arriving]
+            del arriving
+            grads = list(node.backward(holder.pop()))
+            for target in node.inputs:
+                gradient = grads.pop(0)
+                if target is not None and gradient is not None:
+                    self._deposit(pending, target, gradient)
+                del gradient
+        made = self.meter.current - before
+        pending.clear()
+        self.meter, self.operations = own, operations
+        return made
 
     def _deposit(self, pending: dict[Node, Tensor], target: Node, gradient: Tensor) -> None:
         """Add to what has arrived, in place when nobody else holds it.

@@ -6,6 +6,7 @@ from tuneplan.estimation.attention_kernels import masked_share
 from tuneplan.estimation.operations import Number
 from tuneplan.estimation.persistent import shards_of
 from tuneplan.estimation.rank_stack import RankStack, present
+from tuneplan.estimation.streams import embeddings_dtype
 from tuneplan.spec.architecture import ModelArchitecture
 from tuneplan.spec.blocks import Attention
 from tuneplan.spec.parallelism import Offload, Strategy
@@ -70,11 +71,12 @@ def keeps_embeddings(model: ModelArchitecture, recipe: TrainingRecipe) -> bool:
 
     For checkpointing ``enable_input_require_grads`` (transformers ``modeling_utils.py``) makes
     them a leaf, which backward needs; where they are scaled (Granite) the layer's input is another
-    tensor. After k-bit preparation, where both are fp32, published peaks do not show it.
+    tensor. Where they are half and hidden states become fp32 in the first layer, both are half, and
+    take what is counted for its input alone.
     """
-    upcast = recipe.hidden_dtype is not recipe.compute_dtype
+    half = embeddings_dtype(recipe) is not recipe.hidden_dtype
     checkpoints = recipe.gradient_checkpointing is not Checkpointing.NONE
-    return model.embedding_scale and recipe.method.uses_adapter and checkpoints and not upcast
+    return model.embedding_scale and recipe.method.uses_adapter and checkpoints and not half
 
 
 def workspace_bytes(compute_capability: float | None) -> float:

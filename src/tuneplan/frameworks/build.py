@@ -213,7 +213,9 @@ def _adapter(
     kept = (
         settings.method.quantized and dtypes.autocast and not _casts_gptq_input(context, settings)
     )
-    cast = dtypes.adapter is not dtypes.hidden and not kept
+    # Under autocast hidden states may be fp32, and what a product made (the inputs of the output
+    # and the down projection) is half: PEFT casts what differs (peft 0.21.2 _cast_input_dtype).
+    cast = (dtypes.adapter is not dtypes.hidden or dtypes.autocast) and not kept
     if stack.adapter_cast is not None:
         cast = stack.adapter_cast
     by_peft = stack.kernels.model_code == Kernels().model_code
