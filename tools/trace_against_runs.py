@@ -113,6 +113,8 @@ def _wanted_again(found: Mapping[str, Any], run: Run, options: argparse.Namespac
     wanted = options.again
     if wanted == "refused":
         return "refused" in found
+    if wanted == "stale":
+        return found.get("code") != code_digest()[:12]
     return bool(wanted) and (wanted == "all" or run.key.startswith(tuple(wanted.split(","))))
 
 
@@ -125,7 +127,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--sources", default="", help="comma-separated; all where none is given")
     parser.add_argument("--only", default="", help="ids that begin with one of these")
     parser.add_argument(
-        "--again", default="", help="trace again: ids that begin so, 'refused' or 'all'"
+        "--again",
+        default="",
+        help="trace again: ids that begin so, 'refused', 'stale' (other code traced it) or 'all'",
     )
     parser.add_argument(
         "--sample", type=int, help="at most so many runs of each group, model and transformers"
@@ -264,7 +268,8 @@ def traced(run: Run) -> dict[str, Any]:
     except TuneplanError as error:
         mistakes = getattr(error, "mistakes", ())
         said = str(mistakes[0].message) if mistakes else str(error)
-        return {"refused": said, "seconds": time.perf_counter() - started}
+        seconds = time.perf_counter() - started
+        return {"refused": said, "code": code_digest()[:12], "seconds": seconds}
     return {**figures(found), "seconds": time.perf_counter() - started}
 
 

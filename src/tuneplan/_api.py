@@ -77,6 +77,7 @@ def trace(
     python: str | Path | None = None,
     limits: Sequence[str | int] = (),
     images: Sequence[str] = (),
+    peft: str | Path | Mapping[str, Any] | None = None,
     use_cache: bool = True,
     progress: Callable[[str, float], None] = lambda _phase, _share: None,
     today: date | None = None,
@@ -92,6 +93,8 @@ def trace(
         limits: Sizes of cards to answer "does it fit" for, such as ``"24 GiB"``.
         images: Of every sample, each as ``"1024x768"``: height and width in pixels as the
             processor leaves it.
+        peft: A configuration of PEFT's own (an ``adapter_config.json``, or its content), whose
+            method is traced in place of the job's adapter.
         use_cache: Take a trace of the same job and libraries that was made before, and keep a new
             one.
         progress: Told the phase and the share of the work that is done.
@@ -113,6 +116,7 @@ def trace(
         python=None if python is None else str(python),
         limits_bytes=tuple(round(parse_bytes(limit)) for limit in limits),
         images=tuple(map(image_size, images)),
+        peft=peft,
         use_cache=use_cache,
         progress=progress,
     )

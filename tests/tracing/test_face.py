@@ -228,6 +228,46 @@ def test_python_gets_the_same_answer_from_the_cache(answer, folder, monkeypatch)
     assert [fit.verdict for fit in found.fits_in] == ["fits"]
 
 
+def test_a_method_of_peft_stands_for_the_jobs_adapter(folder):
+    saved = {
+        "peft_type": "VERA", "r": 16, "target_modules": ["q_proj", "v_proj"],
+        "inference_mode": True, "base_model_name_or_path": "somewhere/else",
+    }  # fmt: skip
+    (folder / "adapter_config.json").write_text(json.dumps(saved))
+    arguments = ("trace", "job.json", "--method", "lora", "--peft", "adapter_config.json")
+    said = tuneplan_says(folder, *arguments, "--json")
+    assert said.returncode == 0, said.stderr
+    found = json.loads(said.stdout)
+    jsonschema.validate(found, json_schema("trace"))
+    assert found["peft_type"] == "VERA"
+    assert found["estimated_peak_bytes"] is None
+    # For each layer a number for each rank and output, of 256 queries and 128 values.
+    assert found["model"]["trainable_parameters"] == 2 * (2 * 16 + 256 + 128)
+    assert "traced_peft" in {one["code"] for one in found["warnings"]}
+    told = tuneplan_says(folder, *arguments)  # from the cache
+    assert "PEFT's VERA trains 832 parameters" in " ".join(told.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("content", "method", "told"),
+    [
+        ('{"peft_type": "LOHAS"}', "lora", "LOHAS is not traced"),
+        ('{"r": 8}', "lora", "no peft_type"),
+        ('{\n"peft_type": ', "lora", "adapter_config.json:2: adapter_config.json is no JSON"),
+        ("[]", "lora", "holds no JSON object"),
+        (None, "lora", "cannot read absent.json"),
+        ('{"peft_type": "VERA"}', "full", "method full has no adapter"),
+    ],
+)
+def test_what_is_no_method_of_peft_that_traces_is_refused(folder, content, method, told):
+    name = "absent.json" if content is None else "adapter_config.json"
+    if content is not None:
+        (folder / name).write_text(content)
+    said = tuneplan_says(folder, "trace", "job.json", "--method", method, "--peft", name)
+    assert said.returncode == 2
+    assert told in said.stderr
+
+
 def test_a_cache_that_cannot_be_written_or_read_is_no_obstacle(tmp_path):
     (tmp_path / "file").write_text("no folder")
     request = TraceRequest(

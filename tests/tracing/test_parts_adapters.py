@@ -14,6 +14,7 @@ from tracing.small_jobs import (
     small_llama,
     traced,
 )
+from tuneplan.errors import InvalidRequest
 from tuneplan.tracing.session import prepare_process
 
 TARGETS = ["q_proj", "v_proj"]
@@ -58,6 +59,23 @@ def config_of(name: str, **settings: Any) -> Any:
             {"target_modules": TARGETS, "total_step": 10},
             LAYERS * 2 * (12 * (2 * HIDDEN + 1) + 1),
         ),
+        # Two products of two matrices each: rows and columns of both, for each of the 8 ranks.
+        ("LoHaConfig", {"target_modules": TARGETS, "r": 8}, LAYERS * 2 * 2 * 2 * 8 * HIDDEN),
+        # HIDDEN is 16 x 16: two squares of 16, since a rank of 8 is no smaller than half of that.
+        ("LoKrConfig", {"target_modules": TARGETS, "r": 8}, LAYERS * 2 * 2 * 16 * 16),
+        # A square of 8 for each of the blocks, and a scale for each output.
+        (
+            "BOFTConfig",
+            {"target_modules": TARGETS, "boft_block_size": 8},
+            LAYERS * 2 * (HIDDEN // 8 * 8 * 8 + HIDDEN),
+        ),
+        # 64 vectors of 64, shared; logits of each for all pieces of both matrices, 4 ranks.
+        (
+            "VBLoRAConfig",
+            {"target_modules": TARGETS, "num_vectors": 64, "vector_length": 64},
+            64 * 64 + LAYERS * 2 * 2 * 4 * (HIDDEN // 64) * 64,
+        ),
+        ("WaveFTConfig", {"target_modules": TARGETS, "n_frequency": 100}, LAYERS * 2 * 100),
         ("LNTuningConfig", {"target_modules": ["input_layernorm"]}, LAYERS * HIDDEN),
         ("PromptTuningConfig", {"num_virtual_tokens": 8}, 8 * HIDDEN),
         # Keys and values of every layer.
@@ -75,3 +93,14 @@ def test_other_methods_train_what_their_papers_count(name, settings, trained):
     )
     assert found == trained
     assert of_kind(recording, "optimizer_state") == 2 * of_kind(recording, "trained_weight")
+
+
+@pytest.mark.parametrize("name", ["ShiraConfig", "FrodConfig"])
+def test_a_method_that_multiplies_by_sparse_matrices_is_refused_by_name(name):
+    model = small_llama()
+    with pytest.raises(InvalidRequest, match=name.removesuffix("Config").upper()):
+        traced(
+            model,
+            recipe_for(model, method="lora"),
+            peft_config=config_of(name, target_modules=TARGETS),
+        )

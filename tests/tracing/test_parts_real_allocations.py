@@ -6,7 +6,7 @@ from pathlib import Path
 from types import ModuleType
 
 TOOLS = Path(__file__).parents[2] / "tools"
-PARTS = ("adafactor", "selective", "dora", "saved", "dpo")
+PARTS = ("adafactor", "selective", "dora", "saved", "dpo", "loha", "boft", "vblora")
 
 
 def tool(monkeypatch) -> ModuleType:

@@ -53,6 +53,11 @@ if TYPE_CHECKING:
     metavar="HEIGHTxWIDTH",
     help="An image of every sample, in pixels as the processor leaves it; several are several.",
 )
+@click.option(
+    "--peft",
+    metavar="FILE",
+    help="An adapter_config.json of PEFT, whose method is traced in place of the job's adapter.",
+)
 @click.option("--no-cache", is_flag=True, help="Trace again, and keep nothing.")
 @require_fit_option
 @all_option
@@ -71,7 +76,7 @@ def command(ctx: click.Context, /, job: JobRequest, **options: Any) -> None:
     from tuneplan.report.trace_answer import trace_answer
     from tuneplan.tracing.images import image_size
 
-    for flag in ("python", "snapshot"):
+    for flag in ("python", "snapshot", "peft"):
         refuse_blank(f"--{flag}", options[flag])
     limits = tuple(_size(text) for text in options["limits"])
     images = tuple(map(image_size, options["images"]))
@@ -83,6 +88,7 @@ def command(ctx: click.Context, /, job: JobRequest, **options: Any) -> None:
             python=options["python"],
             limits_bytes=limits,
             images=images,
+            peft=options["peft"],
             use_cache=not options["no_cache"],
             progress=progress,
         )

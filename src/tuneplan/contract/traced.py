@@ -106,7 +106,12 @@ class TraceAnswer(Header):
     fit_in: list[Fit] = Field(description="For each memory size that was asked for.")
     memory: TracedMemory
     model: Model
-    estimated_peak_bytes: Bytes = Field(description="The allocated peak by formula.")
+    peft_type: str | None = Field(
+        default=None, description="PEFT's method, where --peft gave one in place of the adapter."
+    )
+    estimated_peak_bytes: Bytes | None = Field(
+        description="The allocated peak by formula; null with --peft, whose methods have none."
+    )
     timeline: list[Moment]
     at_peak: list[Alive]
     operations: list[OperationClass]

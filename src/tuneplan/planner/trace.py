@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from tuneplan.estimation.uncertainty import Fit
 from tuneplan.frozen import dataclass
 from tuneplan.language import message
 from tuneplan.planner.estimate import fits_on_every_card, memory_by_formula, resolve_job
 from tuneplan.planner.evaluating import MemoryAnswer
+from tuneplan.planner.peft_file import check_fits_job, settings_of
 from tuneplan.planner.resolving import Resolved, told_by_line
 from tuneplan.planner.sources import Sources
 from tuneplan.planner.trace_requests import request_of
@@ -22,7 +26,14 @@ from tuneplan.tracing.cache import TraceCache
 from tuneplan.tracing.child import trace_in_child
 from tuneplan.tracing.environment import interpreter
 from tuneplan.tracing.images import FIXED_SIZE, ImageSize
-from tuneplan.tracing.listing import OperationClass, Remark, not_modelled, operations, stand_ins
+from tuneplan.tracing.listing import (
+    OperationClass,
+    Remark,
+    not_modelled,
+    operations,
+    stand_ins,
+    trained_elements,
+)
 from tuneplan.tracing.recording import Recording
 from tuneplan.tracing.refusals import check_traceable
 from tuneplan.tracing.wire import Traced, TraceRequest
@@ -57,6 +68,18 @@ class JobTrace:
     notices: tuple[Notice, ...]
     elapsed_s: float
 
+    @property
+    def peft_type(self) -> str | None:
+        """PEFT's method that stood for the job's adapter."""
+        return json.loads(self.request.peft)["peft_type"] if self.request.peft else None
+
+    @property
+    def num_trained(self) -> int:
+        """Parameters that are trained: counted in the trace where no formula knows the method."""
+        if not self.request.peft:
+            return self.formula.num_trained
+        return trained_elements(self.traced.recordings[0])
+
 
 @told_by_line
 def trace_job(
@@ -66,6 +89,7 @@ def trace_job(
     python: str | None = None,
     limits_bytes: tuple[int, ...] = (),
     images: tuple[ImageSize, ...] = (),
+    peft: str | Path | Mapping[str, Any] | None = None,
     use_cache: bool = True,
     progress: Progress = lambda _phase, _share: None,
 ) -> JobTrace:
@@ -78,6 +102,7 @@ def trace_job(
             PEFT are traced; None for the one that runs.
         limits_bytes: Memory of cards (context included) to answer "does it fit" for.
         images: Of every row, as the processor leaves them; none for text alone.
+        peft: A configuration of PEFT's own in place of the job's adapter.
         use_cache: Take a trace of the same job and libraries that was made before.
         progress: Told the phase and the share of the work that is done.
 
@@ -87,8 +112,11 @@ def trace_job(
         TraceStopped: The process that traces ended without an answer.
     """
     started = time.perf_counter()
+    settings = "" if peft is None else settings_of(peft)
     resolved = resolve_job(job, sources)
-    request = replace(request_of(resolved), images=images)
+    if settings:
+        check_fits_job(resolved)
+    request = replace(request_of(resolved), images=images, peft=settings)
     check_traceable(request)
     traced = _traced(request, sources.traces if use_cache else None, python, progress)
     formula = memory_by_formula(resolved, replays=True)
@@ -109,7 +137,12 @@ def trace_job(
         stand_ins=stand_ins(traced),
         not_modelled=not_modelled(request, replace(traced, recordings=_played(memory))),
         assumptions=resolved.assumptions,
-        notices=(*resolved.notices, *_notices(resolved), *_of_images(resolved, images)),
+        notices=(
+            *resolved.notices,
+            *_notices(resolved),
+            *_of_images(resolved, images),
+            *_of_peft(settings),
+        ),
         elapsed_s=time.perf_counter() - started,
     )
 
@@ -153,6 +186,19 @@ def _of_images(resolved: Resolved, images: tuple[ImageSize, ...]) -> Iterator[No
                     kind=FIXED_SIZE,
                 )
             )
+
+
+def _of_peft(settings: str) -> Iterator[Notice]:
+    if settings:
+        yield Notice(
+            message=message(
+                "traced_peft",
+                "PEFT's {method} is trained in place of the job's adapter; it has no formula to be "
+                "compared with, and the job's adapter settings change nothing",
+                method=json.loads(settings)["peft_type"],
+            ),
+            path="adapter",
+        )
 
 
 def _notices(resolved: Resolved) -> tuple[Notice, ...]:

@@ -32,7 +32,7 @@ from tuneplan.report.verdict import (
     title,
     verdict_text,
 )
-from tuneplan.units import format_duration, format_gib
+from tuneplan.units import format_count, format_duration, format_gib
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -75,12 +75,29 @@ def _verdict(answer: TraceAnswer) -> Iterator[RenderableType]:
     yield paragraph(
         say(
             "From the real model code, {sequences} x {length} tokens, two steps, nothing "
-            "allocated. The formulas say {formula} allocated, the trace {traced}.",
+            "allocated.",
             sequences=answer.sequences,
             length=answer.length,
-            formula=format_gib(answer.estimated_peak_bytes),
-            traced=format_gib(answer.memory.peak_bytes.likely),
         )
+        + " "
+        + _beside(answer)
+    )
+
+
+def _beside(answer: TraceAnswer) -> str:
+    """The trace beside the formulas, or alone."""
+    traced = format_gib(answer.memory.peak_bytes.likely)
+    if answer.estimated_peak_bytes is None:
+        return say(
+            "PEFT's {method} trains {parameters} parameters; the trace says {traced} allocated.",
+            method=answer.peft_type or UNKNOWN,
+            parameters=format_count(answer.model.trainable_parameters),
+            traced=traced,
+        )
+    return say(
+        "The formulas say {formula} allocated, the trace {traced}.",
+        formula=format_gib(answer.estimated_peak_bytes),
+        traced=traced,
     )
 
 

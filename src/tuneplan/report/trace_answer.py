@@ -55,9 +55,12 @@ def trace_answer(trace: JobTrace, *, as_of: str) -> TraceAnswer:
         model=Model(
             total_parameters=resolved.model.total_parameters,
             active_parameters=resolved.model.active_parameters,
-            trainable_parameters=trace.formula.num_trained,
+            trainable_parameters=trace.num_trained,
         ),
-        estimated_peak_bytes=round(trace.formula.ranges.peak_bytes.likely),
+        peft_type=trace.peft_type,
+        estimated_peak_bytes=(
+            None if trace.peft_type else round(trace.formula.ranges.peak_bytes.likely)
+        ),
         timeline=[_moment(one) for one in trace.memory.timeline],
         at_peak=_alive(trace),
         operations=[OperationClass(**_operations(one)) for one in trace.operations],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Final
 
@@ -49,6 +50,16 @@ class Remark:
     name: str
     reason: Message
     count: int | None = None
+
+
+def trained_elements(recording: Recording) -> int:
+    """Numbers in the weights that are trained, where one rank holds them all."""
+    first = next(at for at, phase, _ in recording.marks if phase == "forward")
+    return sum(
+        math.prod(block.shape)
+        for block in recording.blocks
+        if block.kind == "trained_weight" and (block.died < 0 or block.died > first)
+    )
 
 
 def class_of(operation: str) -> str:

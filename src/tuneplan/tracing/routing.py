@@ -17,6 +17,7 @@ import torch
 
 from tuneplan.spec.architecture import ModelArchitecture
 from tuneplan.spec.blocks import MixtureOfExperts
+from tuneplan.tracing.adapter_values import AdapterValues
 from tuneplan.tracing.device import fresh_fake
 from tuneplan.tracing.values import KnownValues
 
@@ -91,10 +92,12 @@ class Routing(KnownValues):
         return fresh_fake((count, mask.dim()), (mask.dim(), 1), torch.int64, mask.device)
 
 
-def values_of(architecture: ModelArchitecture, spread: Spread) -> KnownValues:
+def values_of(
+    architecture: ModelArchitecture, spread: Spread, peft_config: object = None
+) -> KnownValues:
     """What is known on the host: a routing too, where a model has routed experts."""
     for group in architecture.groups:
         mixture = group.layer.feed_forward
         if isinstance(mixture, MixtureOfExperts):
             return Routing(mixture.num_experts, mixture.num_experts_per_tok, spread)
-    return KnownValues()
+    return KnownValues() if peft_config is None else AdapterValues(peft_config)

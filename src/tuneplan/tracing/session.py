@@ -14,6 +14,7 @@ from tuneplan.spec.recipe import TrainingRecipe
 from tuneplan.tracing.attention import AttentionRules
 from tuneplan.tracing.device import CPU, DEVICE, choose_device, device_type, fake_device, fake_mode
 from tuneplan.tracing.images import ImageSize
+from tuneplan.tracing.peft_methods import check_method
 from tuneplan.tracing.recorder import Recorder
 from tuneplan.tracing.recording import Recording
 from tuneplan.tracing.routing import Spread, values_of
@@ -93,6 +94,8 @@ def record(
     """
     choose_device(device)
     prepare_process()
+    if peft_config is not None:
+        check_method(peft_config)
     import torch
 
     from tuneplan.tracing.build import build_model, load_model
@@ -109,7 +112,7 @@ def record(
     )
     if device_type() != CPU:
         torch.nn.functional.scaled_dot_product_attention = rules
-    values = values_of(architecture, spread)
+    values = values_of(architecture, spread, peft_config)
     recorder = Recorder(
         hopper=compute_capability is not None and compute_capability >= 9, values=values
     )

@@ -32,6 +32,8 @@ class TraceRequest:
         compute_capability: Of the card; None for an unknown one.
         evaluation_sequences: Rows of an evaluation batch; 0 where nothing is evaluated.
         images: Of every row; none for text alone.
+        peft: A configuration of PEFT's own (``peft_methods.peft_settings``), in place of the
+            recipe's adapter; empty for that.
     """
 
     architecture: ModelArchitecture
@@ -43,6 +45,7 @@ class TraceRequest:
     compute_capability: float | None = None
     evaluation_sequences: int = 0
     images: tuple[ImageSize, ...] = ()
+    peft: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

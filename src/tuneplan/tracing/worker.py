@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from tuneplan.errors import NotSupported, TuneplanError
+from tuneplan.tracing.peft_methods import peft_config
 from tuneplan.tracing.wire import Traced, TraceRequest, read_request, traced_document
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ def _answer(request: TraceRequest) -> dict[str, Any]:
                 evaluation_sequences=request.evaluation_sequences,
                 parallelism=request.parallelism,
                 images=request.images,
+                peft_config=peft_config(request.peft) if request.peft else None,
                 progress=progress,
             )
         except NotSupported:
