@@ -1,0 +1,100 @@
+"""What a call may open: the user's folders, and what Python itself needs.
+
+A hook of Python's audit events sees every file that Python code opens and every process and socket;
+it cannot be taken out again. Libraries in C or Rust open files past it, so paths that a request
+names are looked at before, too. Source: docs.python.org "Audit events table" (PEP 578).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+_REFUSED_EVENTS: Final = frozenset(
+    [
+        "subprocess.Popen",
+        "os.system",
+        "os.exec",
+        "os.posix_spawn",
+        "socket.connect",
+        "socket.bind",
+        "urllib.Request",
+        "ctypes.dlopen",
+    ]
+)
+_LISTING_EVENTS: Final = frozenset(["os.listdir", "os.scandir"])
+_CHANGING_EVENTS: Final = frozenset(
+    ["os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate"]
+)
+_WRITES: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+
+class OutsideAllowed(PermissionError):
+    """A path that the user has not allowed."""
+
+
+def inside(path: str | os.PathLike[str], roots: Sequence[Path]) -> bool:
+    """Whether a path, links followed, lies in one of the folders."""
+    try:
+        real = Path(os.path.realpath(path))
+    except (OSError, ValueError):
+        return False
+    return any(real == root or root in real.parents for root in roots)
+
+
+def own_roots() -> tuple[Path, ...]:
+    """What Python and its packages read while they work."""
+    named = [sys.prefix, sys.base_prefix, sys.exec_prefix, str(Path(__file__).parents[1])]
+    named += [one for one in sys.path if one]
+    system = ["/usr/lib", "/usr/share/zoneinfo", "/etc/localtime", "/dev/null", "/dev/urandom"]
+    system += ["/proc/self", f"/proc/{os.getpid()}", "/proc/cpuinfo", "/proc/meminfo", "/sys"]
+    return tuple(Path(os.path.realpath(one)) for one in (*named, *system))
+
+
+def install(readable: Sequence[Path], writable: Sequence[Path]) -> None:
+    """From now on this process reads there and writes there, starts nothing and connects nowhere.
+
+    Args:
+        readable: Beside what Python needs.
+        writable: Temporary folders of this call.
+    """
+    may_read = (*own_roots(), *readable, *writable)
+    may_write = (*writable, Path("/dev/null"))
+
+    def look(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open":
+            _look_at_open(arguments, may_read, may_write)
+        elif event in _LISTING_EVENTS:
+            _require(arguments[0] if arguments else ".", may_read)
+        elif event in _CHANGING_EVENTS:
+            _require(arguments[0], may_write)
+        elif event in _REFUSED_EVENTS and not _is_library(event, arguments):
+            raise OutsideAllowed(f"{event} is not allowed here")
+
+    sys.addaudithook(look)
+
+
+def _look_at_open(
+    arguments: tuple[Any, ...], may_read: Sequence[Path], may_write: Sequence[Path]
+) -> None:
+    path, mode, flags = arguments
+    if isinstance(path, int):
+        return
+    writes = any(letter in str(mode or "") for letter in "wax+") or bool((flags or 0) & _WRITES)
+    _require(path, may_write if writes else may_read)
+
+
+def _require(path: Any, roots: Sequence[Path]) -> None:
+    if path is None or isinstance(path, int):
+        return
+    name = os.fsdecode(path)
+    if not inside(name, roots):
+        raise OutsideAllowed(13, "not in a folder that is allowed", name)
+
+
+def _is_library(event: str, arguments: tuple[Any, ...]) -> bool:
+    """Libraries that are loaded from where Python itself lies."""
+    return event == "ctypes.dlopen" and (not arguments or arguments[0] is None)
