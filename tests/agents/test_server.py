@@ -12,7 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from mcp import ClientSession, StdioServerParameters, stdio_client
 
-from tuneplan.agents.tools import TOOLS
+from tuneplan.agents.offered import TOOLS
 from tuneplan.contract.schema import json_schema
 
 CONFIG = """\

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tuneplan.agents.guard import inside, own_roots
-from tuneplan.agents.tools import COMMAND, Tool
+from tuneplan.agents.offered import COMMAND, Tool
 from tuneplan.frozen import dataclass
 from tuneplan.language import message
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from tuneplan._version import __version__
 from tuneplan.agents.calls import Limits, Reply, call
-from tuneplan.agents.tools import TOOLS, Tool
+from tuneplan.agents.offered import TOOLS, Tool
 from tuneplan.contract.schema import json_schema
 from tuneplan.errors import MissingExtra
 from tuneplan.language import say
