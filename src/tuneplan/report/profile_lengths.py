@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from tuneplan.tokens.profile import Alternative, AtMaxLength, DataProfile, Recommendation
 
 # Names of programs and algorithms, the same in every language.
-_WAYS: Final = {
+WAYS: Final = {
     "best_fit_decreasing": "best fit decreasing",
+    "wrapped": "wrapped",
+    "torchtune_split": "torchtune, split",
     "first_fit": "first fit",
     "trl_bfd": "TRL bfd",
     "trl_bfd_split": "TRL bfd_split",
@@ -91,7 +93,7 @@ def ways_of_packing(profile: DataProfile) -> Table:
         cells: list[str] = []
         for name in ways[number::half][:2]:
             lost = at.packed_lost_tokens_fraction.get(name, 0.0)
-            cells += [_WAYS.get(name, name), f"{at.packed_efficiency[name]:.1%}", f"{lost:.1%}"]
+            cells += [WAYS.get(name, name), f"{at.packed_efficiency[name]:.1%}", f"{lost:.1%}"]
         table.add_row(*cells)
     return table
 
