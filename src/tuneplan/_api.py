@@ -19,7 +19,7 @@ from tuneplan.planner.estimate import JobEstimate, estimate_job
 from tuneplan.planner.export import JobExport, export_job
 from tuneplan.planner.importing import Configuration, read_configuration
 from tuneplan.planner.plan import Plan, plan_job
-from tuneplan.planner.predicting import Predictor
+from tuneplan.planner.predicting import CalibrationChoice, Predictor, calibrating
 from tuneplan.planner.sources import Sources, sources_for
 from tuneplan.planner.trace import JobTrace, trace_job
 from tuneplan.planner.validate import Validation
@@ -34,11 +34,13 @@ if TYPE_CHECKING:
 Job: TypeAlias = StatedJob | str | Path | Mapping[str, Any]
 
 
-def estimate(job: Job, *, today: date | None = None) -> JobEstimate:
+def estimate(job: Job, *, calibrated: bool = True, today: date | None = None) -> JobEstimate:
     """Whether one configuration fits, how fast it is, what it costs.
 
     Args:
         job: What ``load_job`` gave, a job file (YAML, JSON or TOML), or its content as a mapping.
+        calibrated: Whether measured runs set the ranges (and move likely figures where that was
+            seen to help); False for physics and stated priors alone.
         today: The day that the age of prices is counted to; None for today in UTC.
 
     Returns:
@@ -50,7 +52,8 @@ def estimate(job: Job, *, today: date | None = None) -> JobEstimate:
         MissingExtra: Data files are to be read and the ``tokens`` extra is not installed.
     """
     stated = _stated(job)
-    return estimate_job(stated, sources_for(stated, today=today or _today()), replays=True)
+    sources = sources_for(stated, today=today or _today(), calibrated=calibrated)
+    return estimate_job(stated, sources, replays=True)
 
 
 def plan(job: Job, *, today: date | None = None) -> Plan:
@@ -216,20 +219,33 @@ def export(
 
 
 def validate(
-    path: str | Path, *, complete: str | Path | None = None, today: date | None = None
+    path: str | Path,
+    *,
+    complete: str | Path | None = None,
+    calibration: str = "shipped",
+    today: date | None = None,
 ) -> Validation:
-    """Predict every measured run of a CSV and say how far off each prediction is.
+    """Predict every measured run of a CSV or a folder and say how far off each prediction is.
 
     Args:
-        path: The runs; columns as in ``docs/reference/runs.md``, any subset.
-        complete: A CSV that says which rows count in the error tables; None for all.
+        path: The runs; columns as in ``docs/reference/runs.md``, any subset. Or a folder of
+            evidence, as this project's own.
+        complete: A CSV that says which rows count in the error tables; None for all (of a folder:
+            what it says itself).
+        calibration: ``shipped``; ``none`` for physics alone; ``leave-one-source-out`` for what is
+            shipped, less the runs of each row's own source.
         today: As for ``estimate``.
 
     Raises:
         InputError: One of the files does not read.
     """
     sources = Sources(today=today or _today())
-    return validate_runs(path, predict=Predictor(sources), complete=complete)
+    return validate_runs(
+        path,
+        predict=Predictor(sources),
+        complete=complete,
+        calibrate=calibrating(sources.calibration, CalibrationChoice(calibration)),
+    )
 
 
 def _configuration(

@@ -22,10 +22,23 @@ from tuneplan.cli.options import JobRequest, answer_options, job_options
 @job_options
 @require_fit_option
 @all_option
+@click.option(
+    "--calibration",
+    type=click.Choice(["none", "shipped"]),
+    default="shipped",
+    show_default=True,
+    help="Ranges from measured runs, or from physics and stated priors alone.",
+)
 @answer_options
 @click.pass_context
 def command(
-    ctx: click.Context, job: JobRequest, *, require_fit: bool, full: bool, as_json: bool
+    ctx: click.Context,
+    job: JobRequest,
+    *,
+    require_fit: bool,
+    full: bool,
+    calibration: str,
+    as_json: bool,
 ) -> None:
     """Whether one configuration fits, how fast it is and what it costs.
 
@@ -38,7 +51,8 @@ def command(
     from tuneplan.report.estimate_answer import estimate_answer
 
     stated, day = job.read(), today()
-    estimate = estimate_job(stated, sources_for(stated, today=day), replays=True)
+    sources = sources_for(stated, today=day, calibrated=calibration == "shipped")
+    estimate = estimate_job(stated, sources, replays=True)
     answer = estimate_answer(estimate, as_of=day.isoformat())
     show(answer, partial(estimate_text, full=full), as_json=as_json)
     if require_fit and not anything_fits(answer.fit):

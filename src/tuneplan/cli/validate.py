@@ -11,7 +11,7 @@ from tuneplan.cli.output import console, print_json, write_file
 
 
 @click.command("validate", cls=SpokenCommand)
-@click.argument("runs", metavar="RUNS.csv")
+@click.argument("runs", metavar="RUNS.csv|FOLDER")
 @click.option("--complete", metavar="FILE", help="Which rows count in the error tables (CSV).")
 @click.option(
     "--worst",
@@ -27,6 +27,15 @@ from tuneplan.cli.output import console, print_json, write_file
     type=click.Choice(["source", "method", "framework", "accelerator"]),
     help="Groups of the error tables; source where none is given.",
 )
+@click.option(
+    "--calibration",
+    "choice",
+    type=click.Choice(["none", "shipped", "leave-one-source-out"]),
+    default="shipped",
+    show_default=True,
+    help="What was learned from measured runs: nothing, what is shipped, or that without the runs "
+    "of the row's own source.",
+)
 @click.option("--rows", "rows_file", metavar="FILE", help="Write every row to a CSV file.")
 @answer_options
 def command(
@@ -36,19 +45,30 @@ def command(
     worst: int,
     group_by: tuple[str, ...],
     rows_file: str | None,
+    choice: str,
     as_json: bool,
 ) -> None:
-    """Predict every measured run of RUNS.csv and say how far off each prediction is."""
+    """Predict every measured run of a file and say how far off each prediction is.
+
+    RUNS.csv has the columns of docs/reference/runs.md; a FOLDER holds evidence as this project's
+    evidence/ does.
+    """
     from tuneplan.contract.answers import header
     from tuneplan.contract.measured import ValidateAnswer
-    from tuneplan.planner.predicting import Predictor
+    from tuneplan.planner.predicting import CalibrationChoice, Predictor, calibrating
     from tuneplan.planner.sources import Sources
     from tuneplan.planner.validate import validate
     from tuneplan.report.validation import print_validation
     from tuneplan.report.validation_export import rows_csv, validation_answer
 
     day = today()
-    found = validate(runs, predict=Predictor(Sources(today=day)), complete=complete)
+    sources = Sources(today=day)
+    found = validate(
+        runs,
+        predict=Predictor(sources),
+        complete=complete,
+        calibrate=calibrating(sources.calibration, CalibrationChoice(choice)),
+    )
     if rows_file is not None:
         write_file(rows_file, rows_csv(found))
     if as_json:

@@ -1,7 +1,8 @@
 """Ranges of memory, and whether it fits, before any run was seen.
 
-These widths are priors, stated as such: what the count leaves out for each kind of job. Measured
-runs replace them (``validate`` says how often they hold).
+These widths are priors, stated as such: what the count leaves out for each kind of job. They are
+the units in which the residuals of measured runs are counted; ``calibration`` turns those into the
+ranges of an answer, which come in here as factors and as a spread.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from enum import StrEnum
 from statistics import NormalDist
 from typing import Final
 
+from tuneplan.estimation.spread import Spread
 from tuneplan.frozen import dataclass
 from tuneplan.spec.answer import Basis, Estimate
 from tuneplan.spec.architecture import ModelArchitecture
@@ -96,20 +98,66 @@ class MemoryRanges:
     needed_bytes: Estimate
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemorySpreads:
+    """What measured runs say of the distance between measured and likely memory.
+
+    Attributes:
+        allocated, reserved: None where no run tells; then the priors stand.
+    """
+
+    allocated: Spread | None = None
+    reserved: Spread | None = None
+
+
+NO_SPREADS: Final = MemorySpreads()
+
+
 def peak_range(
     likely_bytes: float,
     limit_bytes: float,
-    model: ModelArchitecture,
-    recipe: TrainingRecipe,
-    parallelism: Parallelism,
+    factors: tuple[float, float],
+    *,
+    basis: Basis = Basis.ANALYTIC,
 ) -> Estimate:
-    """The allocated peak: ``limit_bytes`` is that of the longest micro-batch that can occur."""
-    low, high = prior_factors(model, recipe, parallelism)
+    """The allocated peak.
+
+    Args:
+        likely_bytes: Of the longest micro-batch to expect.
+        limit_bytes: Of the longest that can occur.
+        factors: At P10 and P90.
+        basis: Where the factors come from.
+    """
+    low, high = factors
     return Estimate(
         low=likely_bytes * low,
         likely=likely_bytes,
         high=max(likely_bytes, limit_bytes) * high,
-        basis=Basis.ANALYTIC,
+        basis=basis,
+    )
+
+
+def prior_distances(factors: tuple[float, float]) -> tuple[float, float]:
+    """Factors at P10 and P90 as distances from likely, in logarithms."""
+    return -math.log(factors[0]), math.log(factors[1])
+
+
+def reserved_prior(
+    factors: tuple[float, float], reserving: Reserving | None
+) -> tuple[float, float]:
+    """Distances of reserved memory's P10 and P90 from likely, in logarithms.
+
+    Args:
+        factors: The prior of the allocated peak.
+        reserving: What a replay said; None where reserved memory is a ratio.
+    """
+    less, more = prior_distances(factors)
+    if reserving is not None:
+        low, high = prior_distances(REPLAYED)
+        return math.hypot(low, less), math.hypot(high, more)
+    return (
+        less + math.log(RESERVED.likely / RESERVED.low),
+        more + math.log(RESERVED.high / RESERVED.likely),
     )
 
 
@@ -152,68 +200,93 @@ def memory_ranges(
     context_bytes: float,
     capacity_bytes: float | None,
     reserving: Reserving | None = None,
+    spreads: MemorySpreads = NO_SPREADS,
 ) -> MemoryRanges:
     """Reserved and device memory beside the allocated peak.
 
     Reserved memory comes from the replay where there is one, else from a ratio. Under pressure the
     allocator gives cached blocks back, so it ends at the card's capacity (or at the allocated peak,
-    where that is larger).
+    where that is larger). What is added to a peak errs on its own: distances add in squares.
     """
 
     def capped(value: float, floor: float) -> float:
         room = value if capacity_bytes is None else capacity_bytes - context_bytes
         return max(min(value, room), floor)
 
-    free = _reserved(peak, reserving)
+    free = _reserved(peak, reserving, spreads.reserved)
     reserved = Estimate(
         low=capped(free.low, peak.low),
         likely=capped(free.likely, peak.likely),
         high=capped(free.high, peak.high),
         basis=free.basis,
     )
-    low, high = CONTEXT_WIDTH
-    device = Estimate(
-        low=reserved.low + context_bytes * low,
-        likely=reserved.likely + context_bytes,
-        high=reserved.high + context_bytes * high,
-        basis=Basis.ASSUMED,
+    return MemoryRanges(
+        peak_bytes=peak,
+        peak_reserved_bytes=reserved,
+        peak_device_bytes=_with_context(reserved, context_bytes, basis=Basis.ASSUMED),
+        needed_bytes=_with_context(
+            _with_fragmentation(peak, reserving), context_bytes, basis=peak.basis
+        ),
     )
+
+
+def _with_fragmentation(peak: Estimate, reserving: Reserving | None) -> Estimate:
+    """The peak and what is free beside it, but of no use to a request that fails."""
     lost = FRAGMENTATION.likely
     if reserving is not None:
         lost = reserving.fragmentation_bytes / peak.likely
-    needed = Estimate(
-        low=peak.low * (1 + FRAGMENTATION.low) + context_bytes * low,
-        likely=peak.likely * (1 + lost) + context_bytes,
-        high=peak.high * (1 + max(FRAGMENTATION.high, lost)) + context_bytes * high,
-        basis=Basis.ANALYTIC,
-    )
-    return MemoryRanges(
-        peak_bytes=peak, peak_reserved_bytes=reserved, peak_device_bytes=device, needed_bytes=needed
-    )
-
-
-def _reserved(peak: Estimate, reserving: Reserving | None) -> Estimate:
-    """Reserved memory on a card without end."""
-    if reserving is None:
-        return Estimate(
-            low=peak.low * RESERVED.low,
-            likely=peak.likely * RESERVED.likely,
-            high=peak.high * RESERVED.high,
-            basis=Basis.ASSUMED,
-        )
-    less = math.hypot(math.log(REPLAYED[0]), math.log(peak.low / peak.likely))
-    more = math.hypot(math.log(REPLAYED[1]), math.log(peak.high / peak.likely))
-    low = reserving.reserved_bytes * math.exp(-less)
+    likely = peak.likely * (1 + lost)
+    more = peak.likely * (max(FRAGMENTATION.high, lost) - lost)
     return Estimate(
-        low=min(peak.low * RESERVED.low, low) if reserving.varies else low,
-        likely=reserving.reserved_bytes,
-        high=reserving.worst_bytes * math.exp(more),
-        basis=Basis.ANALYTIC,
+        low=likely - math.hypot(peak.likely - peak.low, peak.likely * lost),
+        likely=likely,
+        high=likely + math.hypot(peak.high - peak.likely, more),
+        basis=peak.basis,
     )
 
 
-def fit_on(needed: Estimate, capacity_bytes: int) -> Fit:
-    """Verdict and probability: ``tight`` where the 80 % range contains the card's edge."""
+def _with_context(held: Estimate, context_bytes: float, *, basis: Basis) -> Estimate:
+    """What a process holds in all: the context's range adds in squares."""
+    low, high = CONTEXT_WIDTH
+    likely = held.likely + context_bytes
+    return Estimate(
+        low=likely - math.hypot(held.likely - held.low, context_bytes * (1 - low)),
+        likely=likely,
+        high=likely + math.hypot(held.high - held.likely, context_bytes * (high - 1)),
+        basis=basis,
+    )
+
+
+def _reserved(peak: Estimate, reserving: Reserving | None, spread: Spread | None) -> Estimate:
+    """Reserved memory on a card without end.
+
+    The widths of the peak's own range go in where no run tells of reserved memory itself.
+    """
+    likely, worst, varies = peak.likely * RESERVED.likely, 0.0, False
+    if reserving is not None:
+        likely, worst = reserving.reserved_bytes, reserving.worst_bytes
+        varies = reserving.varies
+    if spread is not None:
+        low, high = spread.low_factor, spread.high_factor
+        basis = Basis.CALIBRATED
+    else:
+        less, more = reserved_prior((peak.low / peak.likely, peak.high / peak.likely), reserving)
+        low, high = math.exp(-less), math.exp(more)
+        basis = Basis.ASSUMED if reserving is None else Basis.ANALYTIC
+    least = likely * low
+    return Estimate(
+        low=min(peak.low * RESERVED.low, least) if varies else least,
+        likely=likely,
+        high=max(likely, worst) * high,
+        basis=basis,
+    )
+
+
+def fit_on(needed: Estimate, capacity_bytes: int, spread: Spread | None = None) -> Fit:
+    """Verdict and probability: ``tight`` where the 80 % range contains the card's edge.
+
+    The probability has the tails that measured runs have (``spread``), or normal ones.
+    """
     if needed.low > capacity_bytes:
         verdict = Verdict.DOES_NOT_FIT
     elif needed.high > capacity_bytes:
@@ -222,7 +295,9 @@ def fit_on(needed: Estimate, capacity_bytes: int) -> Fit:
         verdict = Verdict.FITS
     return Fit(
         verdict=verdict,
-        probability_fits=probability_below(needed, capacity_bytes),
+        probability_fits=probability_below(needed, capacity_bytes)
+        if spread is None
+        else spread.probability_below(needed, capacity_bytes),
         capacity_bytes=capacity_bytes,
         headroom_bytes=capacity_bytes - needed.likely,
         needed_bytes=needed,

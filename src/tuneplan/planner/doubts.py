@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tuneplan.calibration.hierarchy import Nearest
+from tuneplan.calibration.situations import situation_of
 from tuneplan.language import Message, message
+from tuneplan.planner.evaluating import MemoryAnswer, TimeAnswer
 from tuneplan.planner.resolving import Resolved
-from tuneplan.spec.answer import Estimate, Notice
+from tuneplan.spec.answer import Basis, Estimate, Notice
 from tuneplan.units import format_gib
 
 
@@ -48,3 +51,43 @@ def _short_main_memory(resolved: Resolved, host_bytes: Estimate) -> Iterator[Mes
             needed=format_gib(needed),
             count=cluster.accelerators_per_node,
         )
+
+
+def far_from_runs(
+    resolved: Resolved, memory: MemoryAnswer, time: TimeAnswer | None
+) -> tuple[Notice, ...]:
+    """Where no measured run resembles the job, its ranges are wider: that is said."""
+    situation = situation_of(resolved.recipe, resolved.parallelism, resolved.accelerator)
+    found: list[Message] = []
+    far = memory.nearest
+    traced = memory.ranges.peak_bytes.basis is Basis.TRACED
+    if far is not None and not far.is_near and not traced:
+        found.append(
+            message(
+                "no_near_memory",
+                "the range of memory is wider: no measured run of {framework} with this layout "
+                "({layout}) stands behind it; the closest are {runs}",
+                framework=situation.framework,
+                layout=situation.layout,
+                runs=_runs(far),
+            )
+        )
+    far = time.nearest if time else None
+    if far is not None and not far.is_near:
+        found.append(
+            message(
+                "no_near_speed",
+                "the range of the speed is wider: no measured run of {framework} on {chip} stands "
+                "behind it; the closest are {runs}",
+                framework=situation.framework,
+                chip=situation.chip,
+                runs=_runs(far),
+            )
+        )
+    return tuple(Notice(message=text) for text in found)
+
+
+def _runs(nearest: Nearest) -> str:
+    """How many runs of whom, the most first."""
+    ordered = sorted(nearest.rows.items(), key=lambda pair: (-pair[1], pair[0]))
+    return ", ".join(f"{count} of {source}" for source, count in ordered[:4])

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from tuneplan.calibration.calibrated import Calibration
 from tuneplan.catalog.offers import offer_notices, rate_notices
 from tuneplan.catalog.regions import carbon_intensity
 from tuneplan.economics.billing import Cost, compare
@@ -18,7 +19,7 @@ from tuneplan.frozen import dataclass
 from tuneplan.language import message
 from tuneplan.planner.data_path import DataPath, data_path, disk_notice
 from tuneplan.planner.dataset import Dataset, read_dataset
-from tuneplan.planner.doubts import doubts
+from tuneplan.planner.doubts import doubts, far_from_runs
 from tuneplan.planner.evaluating import (
     MemoryAnswer,
     TimeAnswer,
@@ -161,7 +162,9 @@ def _with_batch(
     return replace(chosen, assumptions=(*chosen.assumptions, assumption))
 
 
-def memory_by_formula(resolved: Resolved, *, replays: bool = False) -> MemoryAnswer:
+def memory_by_formula(
+    resolved: Resolved, *, replays: bool = False, calibration: Calibration | None = None
+) -> MemoryAnswer:
     """Memory as the formulas have it; ``replays`` as for ``estimate_job``."""
     return evaluate_memory(
         resolved.model,
@@ -170,6 +173,7 @@ def memory_by_formula(resolved: Resolved, *, replays: bool = False) -> MemoryAns
         resolved.batch,
         resolved.accelerator,
         loading=loading_of(resolved.recipe, resolved.software) if replays else None,
+        calibration=calibration,
     )
 
 
@@ -177,7 +181,7 @@ def estimate_resolved(
     resolved: Resolved, sources: Sources, *, replays: bool = False
 ) -> JobEstimate:
     """Estimate a configuration that has no blanks left; ``replays`` as for ``estimate_job``."""
-    memory = memory_by_formula(resolved, replays=replays)
+    memory = memory_by_formula(resolved, replays=replays, calibration=sources.calibration)
     assumptions, notices = list(resolved.assumptions), list(resolved.notices)
     traced = _known_trace(resolved, memory, sources)
     if traced is not None:
@@ -186,6 +190,7 @@ def estimate_resolved(
     storage = _storage(resolved)
     time = _time(resolved, sources, storage, assumptions, notices)
     notices += doubts(resolved, memory.host_bytes)
+    notices += far_from_runs(resolved, memory, time)
     if resolved.model.vision is not None:
         notices.append(Notice(message=_NO_IMAGES))
     cost = energy = None
@@ -280,6 +285,7 @@ def _time(
             resolved.dataset.statistics,
             resolved.schedule,
             checkpoint_bytes=storage.checkpoint_bytes,
+            calibration=sources.calibration,
         )
     except (
         NotSupported
@@ -373,8 +379,9 @@ def fit_on_card(memory: MemoryAnswer, accelerator: Accelerator) -> Fit:
         context_bytes=accelerator.context_bytes,
         capacity_bytes=accelerator.capacity_bytes,
         reserving=memory.reserving,
+        spreads=memory.spreads,
     )
-    return fit_on(ranges.needed_bytes, accelerator.capacity_bytes)
+    return fit_on(ranges.needed_bytes, accelerator.capacity_bytes, memory.spreads.allocated)
 
 
 def _can_run(accelerator: Accelerator, recipe: TrainingRecipe) -> bool:

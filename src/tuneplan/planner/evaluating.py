@@ -6,6 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from tuneplan.calibration.applying import MemoryPhysics, calibrated_memory, calibrated_step
+from tuneplan.calibration.calibrated import Calibration
+from tuneplan.calibration.hierarchy import Nearest
+from tuneplan.calibration.situations import situation_of
 from tuneplan.estimation.batches import (
     BatchShape,
     Padding,
@@ -26,12 +30,12 @@ from tuneplan.estimation.split_memory import count_split_memory
 from tuneplan.estimation.split_time import split_step_time
 from tuneplan.estimation.step_time import StepTime, step_time
 from tuneplan.estimation.uncertainty import (
+    NO_SPREADS,
     Fit,
     MemoryRanges,
+    MemorySpreads,
     Reserving,
-    fit_on,
-    memory_ranges,
-    peak_range,
+    prior_factors,
 )
 from tuneplan.estimation.utilization import model_flop_per_token, recompute_flop
 from tuneplan.estimation.walking import Walked, walk_model
@@ -58,8 +62,11 @@ class MemoryAnswer:
         by_phase: Likely bytes.
         host_bytes: Per rank: offloaded state, the process itself, the loader.
         reserving: What a replay of the allocator said; None where reserved memory is a ratio.
+        physics: What the ranges were made from.
+        spreads, nearest: What measured runs say of the ranges, and which of them are closest.
     """
 
+    physics: MemoryPhysics
     ranges: MemoryRanges
     phase: Phase
     terms: tuple[Term, ...]
@@ -68,6 +75,8 @@ class MemoryAnswer:
     fit: Fit | None
     num_trained: int
     reserving: Reserving | None = None
+    spreads: MemorySpreads = NO_SPREADS
+    nearest: Nearest | None = None
 
 
 def shape_of_batch(
@@ -115,11 +124,13 @@ def evaluate_memory(
     accelerator: Accelerator | None,
     *,
     loading: Loading | None = None,
+    calibration: Calibration | None = None,
 ) -> MemoryAnswer:
     """Memory of the longest micro-batch to expect; the range reaches to the longest possible.
 
     With ``loading`` the allocator is replayed too (a card that holds the whole job): reserved
-    memory and fragmentation come from the replay, not from a ratio.
+    memory and fragmentation come from the replay, not from a ratio. With ``calibration`` the ranges
+    come from measured runs, not from priors.
     """
     capability = accelerator.compute_capability if accelerator else None
     held = persistent(model, recipe)
@@ -145,8 +156,6 @@ def evaluate_memory(
     if batch.limit_length > batch.worst_length:
         at = batch.limit_length
         limit = split(at, record=False) if longest is None else count(walk(at, record=False))
-    peak = peak_range(float(likely.peak_bytes), float(limit.peak_bytes), model, recipe, parallelism)
-    capacity = accelerator.capacity_bytes if accelerator else None
     context = float(accelerator.context_bytes) if accelerator else DEFAULT_CONTEXT_BYTES
     reserving = None
     if loading is not None and longest is not None and can_replay(parallelism):
@@ -165,20 +174,29 @@ def evaluate_memory(
             fragmentation_bytes=float(replay.fragmentation_bytes),
             varies=varies,
         )
-    ranges = memory_ranges(
-        peak, context_bytes=context, capacity_bytes=capacity, reserving=reserving
+    physics = MemoryPhysics(
+        likely_bytes=float(likely.peak_bytes),
+        limit_bytes=float(limit.peak_bytes),
+        prior=prior_factors(model, recipe, parallelism),
+        context_bytes=context,
+        capacity_bytes=accelerator.capacity_bytes if accelerator else None,
+        reserving=reserving,
     )
+    found = calibrated_memory(physics, situation_of(recipe, parallelism, accelerator), calibration)
     return MemoryAnswer(
-        ranges=ranges,
+        physics=physics,
+        ranges=found.ranges,
         phase=peak_phase(likely),
         terms=memory_terms(
             likely, model, recipe, parallelism, tokens=batch.sequences * batch.worst_length
         ),
         by_phase=tuple((phase, float(size)) for phase, size in likely.by_phase.items()),
         host_bytes=_host(float(likely.host_bytes), model, recipe),
-        fit=fit_on(ranges.needed_bytes, capacity) if capacity else None,
+        fit=found.fit,
         num_trained=held.num_trained,
         reserving=reserving,
+        spreads=found.spreads,
+        nearest=found.nearest,
     )
 
 
@@ -214,6 +232,7 @@ class TimeAnswer:
     tokens_per_s_per_accelerator: Estimate
     mfu_fraction: float | None
     hfu_fraction: float | None
+    nearest: Nearest | None = None
 
 
 def evaluate_step(
@@ -306,9 +325,15 @@ def evaluate_time(
     schedule: Schedule,
     *,
     checkpoint_bytes: float,
+    calibration: Calibration | None = None,
 ) -> TimeAnswer:
     """The step, rates and utilisation; with data the whole run."""
-    step, operations = evaluate_step(model, recipe, parallelism, cluster, curves, batch, statistics)
+    physics, operations = evaluate_step(
+        model, recipe, parallelism, cluster, curves, batch, statistics
+    )
+    step, nearest = calibrated_step(
+        calibration, situation_of(recipe, parallelism, cluster.accelerator), physics
+    )
     per_token = model_flop_per_token(model, recipe, sequence_length=batch.sequence_length)
     again = recompute_flop(operations) / batch.positions if batch.positions else 0.0
     peak = _peak_flop_per_s(cluster.accelerator, recipe)
@@ -343,6 +368,7 @@ def evaluate_time(
         ),
         mfu_fraction=per_token * positions / capacity if capacity else None,
         hfu_fraction=(per_token + again) * positions / capacity if capacity else None,
+        nearest=nearest,
     )
 
 

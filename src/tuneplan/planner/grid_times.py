@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tuneplan.calibration.calibrated import Calibration
+from tuneplan.calibration.situations import Figure, situation_of
 from tuneplan.estimation.bundles import Bundle, bundle, bundle_time
 from tuneplan.estimation.communication import communication_term
 from tuneplan.estimation.offload import offload_term
@@ -32,9 +35,12 @@ Floats = NDArray[np.float64]
 class GridTimes:
     """Prices grids; what recipes and counts of cards have in common is priced once a chip."""
 
-    def __init__(self, grids: Grids, disk_bytes_per_s: float | None) -> None:
+    def __init__(
+        self, grids: Grids, disk_bytes_per_s: float | None, calibration: Calibration | None = None
+    ) -> None:
         self.grids, self.model = grids, grids.model
         self.disk_bytes_per_s = disk_bytes_per_s
+        self.calibration = calibration
         self._bundles: dict[int, Bundle] = {}
         self._computed: dict[Any, tuple[Floats, Floats]] = {}
         self._optimizer: dict[Any, float] = {}
@@ -63,21 +69,34 @@ class GridTimes:
         rows = np.flatnonzero(joined & fits.any(axis=1))
         if not len(rows):
             return step_s, total_s, segment_s
+        factor = self._factor(grid, curves)
         if grid.found.parallelism.splits_model:
             joined_clusters = [one for row in rows if (one := clusters[row]) is not None]
             step_s[rows], split_forward_s = split_times(
                 self.model, grid, rows, joined_clusters, fits, curves,
                 self.grids.dataset.statistics,
             )  # fmt: skip
-            total_s[rows], segment_s[rows] = self._total(grid, rows, step_s[rows], split_forward_s)
+            step_s[rows] *= factor
+            total_s[rows], segment_s[rows] = self._total(
+                grid, rows, step_s[rows], split_forward_s * factor
+            )
             return step_s, total_s, segment_s
         micro_s, forward_s = self._compute(grid, curves)
         once, per_micro, per_step = self._by_shape(grid, rows, clusters, curves)
         accumulation = grid.accumulation[rows]
         own = (micro_s + MICRO_BATCH_HOST_S) * accumulation + once
-        step_s[rows] = own * (1 + grid.waiting[rows]) + per_micro * accumulation + per_step
-        total_s[rows], segment_s[rows] = self._total(grid, rows, step_s[rows], forward_s)
+        physics = own * (1 + grid.waiting[rows]) + per_micro * accumulation + per_step
+        step_s[rows] = physics * factor
+        total_s[rows], segment_s[rows] = self._total(grid, rows, step_s[rows], forward_s * factor)
         return step_s, total_s, segment_s
+
+    def _factor(self, grid: Grid, curves: ChipCurves) -> float:
+        """What measured runs of the program on this chip make of a step."""
+        if self.calibration is None:
+            return 1.0
+        found = grid.found  # every layout of a grid has the same factor
+        situation = situation_of(found.recipe, found.parallelism, curves.accelerator)
+        return math.exp(-self.calibration.log_shift(Figure.TOKENS, situation))
 
     def _compute(self, grid: Grid, curves: ChipCurves) -> tuple[Floats, Floats]:
         """Seconds of one average micro-batch, and of its forward pass."""

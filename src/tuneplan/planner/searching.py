@@ -75,7 +75,7 @@ class Search:
         for index, chip in enumerate(space.accelerators):
             self.classes.setdefault(class_of(chip), []).append(index)
         self._grids = Grids(space, model, dataset)
-        self._times = GridTimes(self._grids, job.hardware.disk_bytes_per_s)
+        self._times = GridTimes(self._grids, job.hardware.disk_bytes_per_s, sources.calibration)
         self._clusters: dict[tuple[int, tuple[int, int]], Cluster | None] = {}
         self._found = _Found()
         self._place = (0, 0)

@@ -7,7 +7,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tuneplan.calibration.calibrated import Calibration
 from tuneplan.catalog.accelerators import AcceleratorCatalog, load_accelerators
+from tuneplan.catalog.calibration import load_calibration
 from tuneplan.catalog.kernels import load_curves
 from tuneplan.catalog.models import ModelCatalog, load_models
 from tuneplan.catalog.offers import OfferCatalog, load_offers, refreshed_file
@@ -30,6 +32,8 @@ class Sources:
         today: The day that the age of prices is counted to; the caller knows it.
         trace_folder: Where earlier traces lie; None where none is to be looked for.
         refreshed_prices: What ``tuneplan prices refresh`` wrote; None where it does not count.
+        calibrated: Whether ranges (and, where it helps, likely figures) come from measured runs.
+        fitted: A calibration in place of the bundled one.
     """
 
     model_files: tuple[Path, ...] = ()
@@ -38,6 +42,15 @@ class Sources:
     today: date = date(2026, 11, 30)
     trace_folder: Path | None = None
     refreshed_prices: Path | None = None
+    calibrated: bool = True
+    fitted: Calibration | None = None
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """What measured runs teach; None for physics alone."""
+        if not self.calibrated:
+            return None
+        return self.fitted or load_calibration()
 
     @cached_property
     def models(self) -> ModelCatalog:
@@ -66,7 +79,7 @@ class Sources:
         return load_curves(accelerator)
 
 
-def sources_for(job: StatedJob, *, today: date) -> Sources:
+def sources_for(job: StatedJob, *, today: date, calibrated: bool = True) -> Sources:
     """The catalogues with the files that the job names.
 
     Raises:
@@ -80,6 +93,7 @@ def sources_for(job: StatedJob, *, today: date) -> Sources:
         today=today,
         trace_folder=cache_folder(),
         refreshed_prices=refreshed_file(),
+        calibrated=calibrated,
     )
     _read_own_files(sources)
     return sources

@@ -153,8 +153,13 @@ def _answer(
     known = formula.ranges.peak_bytes
     _, prior = prior_factors(resolved.model, resolved.recipe, resolved.parallelism)
     longer = max(known.high / (known.likely * prior), 1.0)
+    spread = formula.spreads.allocated
+    low, high = TRACED
+    if spread is not None:  # never wider than the formulas alone
+        low, high = max(low, spread.low_factor), min(high, spread.high_factor)
+        longer = max(known.high / (known.likely * spread.high_factor), 1.0)
     peak = Estimate(
-        low=likely * TRACED[0], likely=likely, high=likely * longer * TRACED[1], basis=Basis.TRACED
+        low=likely * low, likely=likely, high=likely * longer * high, basis=Basis.TRACED
     )
     reserving = Reserving(
         reserved_bytes=float(usual.peak_reserved_bytes),

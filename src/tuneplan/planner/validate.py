@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from tuneplan.errors import InputError
 from tuneplan.frozen import dataclass
 from tuneplan.language import Message
+from tuneplan.planner.sharing import both, processes_at_hand
 from tuneplan.runs.comparison import Comparison, Prediction, Verdicts, compare, judge
+from tuneplan.runs.evidence import read_evidence
 from tuneplan.runs.reading import Completeness, read_complete, read_records
 from tuneplan.runs.rows import MeasuredRun, measured_run
 from tuneplan.runs.skips import Skip
@@ -33,6 +35,8 @@ __all__ = [
 ]
 
 Predictor: TypeAlias = Callable[[StatedJob], Prediction]
+Calibrate: TypeAlias = Callable[[Prediction, str], Prediction]
+_WORTH_SHARING: Final = 60  # jobs, from which on a second process is worth its start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,21 +103,31 @@ class Validation:
 
 
 def validate(
-    path: str | Path, *, predict: Predictor, complete: str | Path | None = None
+    path: str | Path,
+    *,
+    predict: Predictor,
+    complete: str | Path | None = None,
+    calibrate: Calibrate | None = None,
 ) -> Validation:
-    """Predict every run of a CSV and compare with what was measured.
+    """Predict every run of a CSV or a folder and compare with what was measured.
 
     Args:
-        path: A CSV with the columns of ``docs/reference/runs.md``, any subset.
+        path: A CSV with the columns of ``docs/reference/runs.md``, any subset; or a folder of
+            evidence (``evidence/README.md``).
         predict: From a job with blanks to its figures; an ``InputError`` skips the row.
         complete: A CSV that says which rows count in the error tables (``id``,
             ``memory_complete``, ``throughput_complete``); without it all rows count.
+        calibrate: From a prediction and the source of the row to a calibrated one.
 
     Raises:
         InputError: One of the files does not read.
     """
     listed = None if complete is None else read_complete(complete)
-    records = read_records(path)
+    if Path(path).is_dir():
+        evidence = read_evidence(path)
+        records, listed = evidence.records, listed or evidence.complete
+    else:
+        records = read_records(path)
     runs = [
         measured_run(record, source=_source(record.cells.get("id", ""), listed))
         for record in records
@@ -122,6 +136,7 @@ def validate(
         runs,
         predict=predict,
         complete=listed,
+        calibrate=calibrate,
         path=str(path),
         complete_path=None if complete is None else str(complete),
     )
@@ -132,12 +147,17 @@ def validate_runs(
     *,
     predict: Predictor,
     complete: Mapping[str, Completeness] | None = None,
+    calibrate: Calibrate | None = None,
     path: str = "",
     complete_path: str | None = None,
 ) -> Validation:
     """The same for runs that are already read."""
-    known: dict[str, Prediction | Message] = {}
-    rows = tuple(_validated(run, predict, complete, known) for run in runs)
+    jobs = [to_job(run) for run in runs]
+    known = _predictions([job for job in jobs if not isinstance(job, Skip)], predict)
+    rows = tuple(
+        _validated(run, job, known, complete, calibrate)
+        for run, job in zip(runs, jobs, strict=True)
+    )
     return Validation(
         path=path,
         complete_path=complete_path,
@@ -152,24 +172,47 @@ def validate_runs(
     )
 
 
+def _predictions(
+    jobs: Sequence[StatedJob], predict: Predictor
+) -> Mapping[str, Prediction | Message]:
+    """By job: a run published as three rows, one for each memory kind, is predicted once.
+
+    Many jobs are shared with a second process.
+    """
+    unique = list({repr(job): job for job in jobs}.items())
+
+    def some(pairs: Sequence[tuple[str, StatedJob]]) -> dict[str, Prediction | Message]:
+        return {key: _predicted(job, predict) for key, job in pairs}
+
+    if len(unique) < _WORTH_SHARING or processes_at_hand() < 2:
+        return some(unique)
+    found: dict[str, Prediction | Message] = {}
+    for part in both(lambda: some(unique[::2]), lambda: some(unique[1::2])):
+        found |= part
+    return found
+
+
+def _predicted(job: StatedJob, predict: Predictor) -> Prediction | Message:
+    try:
+        return predict(job)
+    except InputError as error:
+        return error.mistakes[0].message
+
+
 def _validated(
     run: MeasuredRun,
-    predict: Predictor,
+    job: StatedJob | Skip,
+    known: Mapping[str, Prediction | Message],
     complete: Mapping[str, Completeness] | None,
-    known: dict[str, Prediction | Message],
+    calibrate: Calibrate | None,
 ) -> ValidatedRow:
-    job = to_job(run)
     if isinstance(job, Skip):
         return ValidatedRow(run=run, reason=job.message)
-    key = repr(job)  # a run published as three rows, one for each memory kind, is predicted once
-    if key not in known:
-        try:
-            known[key] = predict(job)
-        except InputError as error:
-            known[key] = error.mistakes[0].message
-    predicted = known[key]
+    predicted = known[repr(job)]
     if isinstance(predicted, Message):
         return ValidatedRow(run=run, job=job, reason=predicted)
+    if calibrate is not None:
+        predicted = calibrate(predicted, run.source)
     counted = _counted(run, complete)
     compared = compare(run, predicted, memory=counted.memory, throughput=counted.throughput)
     return ValidatedRow(run=run, job=job, predicted=predicted, compared=compared)

@@ -98,6 +98,7 @@ def time_term_labels() -> dict[str, str]:
         "pipeline_bubble": say("pipeline filling and draining"),
         "imbalance": say("waiting for the longest batch"),
         "offload": say("moving offloaded state"),
+        "calibration": say("difference to measured runs"),
     }
 
 

@@ -11,6 +11,9 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
+from tuneplan.calibration.applying import MemoryPhysics
+from tuneplan.calibration.hierarchy import Nearest
+from tuneplan.calibration.situations import Situation
 from tuneplan.frozen import dataclass
 from tuneplan.runs.rows import MeasuredRun, MemoryKind
 from tuneplan.spec.answer import Estimate, Term
@@ -56,6 +59,10 @@ class Prediction:
         verdict: ``fits``, ``tight``, ``does_not_fit``, or None where no accelerator is stated.
         memory_terms: What the likely allocated peak is made of, bytes, largest first.
         time_terms: What the likely step is made of, seconds, largest first.
+        model: Catalogue name.
+        situation, physics: What a calibration goes by: the job in the words of the evidence, and
+            memory before any measured run was looked at.
+        nearest_memory, nearest_time: The measured runs closest to the job; None: none was asked.
     """
 
     peak_bytes: Estimate | None = None
@@ -67,6 +74,11 @@ class Prediction:
     verdict: str | None = None
     memory_terms: tuple[Term, ...] = ()
     time_terms: tuple[Term, ...] = ()
+    model: str = ""
+    situation: Situation | None = None
+    physics: MemoryPhysics | None = None
+    nearest_memory: Nearest | None = None
+    nearest_time: Nearest | None = None
 
     def of(self, quantity: Quantity) -> Estimate | None:
         """The range of one quantity."""

@@ -21,7 +21,7 @@ _LARGEST: Final = 1e15  # beyond this a cell is broken, not large
 _LARGEST_WHOLE: Final = 1e10
 _TRUE: Final = frozenset({"yes", "true", "1"})
 _FALSE: Final = frozenset({"no", "false", "0"})
-_KNOWN: Final = frozenset(
+KNOWN_COLUMNS: Final = frozenset(
     [
         "id",
         "source_repo",
@@ -261,7 +261,7 @@ def measured_run(record: Record, *, source: str = "") -> MeasuredRun:
         tokens_per_sample=cells.number("tokens_per_sample"),
         words=MappingProxyType({column: record.text(column) for column in _WORDS}),
         measured=_measurement(record, cells),
-        extra=MappingProxyType({k: v for k, v in record.cells.items() if k not in _KNOWN}),
+        extra=MappingProxyType({k: v for k, v in record.cells.items() if k not in KNOWN_COLUMNS}),
         faults=tuple(cells.faults),
     )
 

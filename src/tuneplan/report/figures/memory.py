@@ -64,17 +64,15 @@ _DECIDED_BY: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 def _peak(context: Context) -> ExplainedNode:
     estimate = context.estimate
     resolved = estimate.resolved
-    low, high = prior_factors(resolved.model, resolved.recipe, resolved.parallelism)
+    width = _peak_width(context)
     batch = resolved.batch
     inputs = [
         known("peak_phase", estimate.memory.phase.value),
         known("rows of a micro-batch", batch.sequences, "sequences"),
         known("longest micro-batch to expect", batch.worst_length, "tokens per sequence"),
         known("longest that can occur", batch.limit_length, "tokens per sequence"),
-        known("low / likely", low, basis=Basis.ASSUMED, source="estimation/uncertainty.py"),
-        known("high / peak of the longest micro-batch that can occur", high, basis=Basis.ASSUMED,
-              source="estimation/uncertainty.py"),
-    ]  # fmt: skip
+        *width,
+    ]
     return context.figure(
         "memory.peak_bytes",
         "sum of what the allocator holds at the worst moment of a step",
@@ -82,6 +80,29 @@ def _peak(context: Context) -> ExplainedNode:
         children=[term_node(context, term) for term in context.body.memory.terms],
         source="estimation/memory.py; docs/concepts/memory.md",
     )
+
+
+def _peak_width(context: Context) -> list[ExplainedInput]:
+    """Where the range comes from: the measured runs closest to the job, or a prior."""
+    resolved, memory = context.estimate.resolved, context.estimate.memory
+    spread, nearest = memory.spreads.allocated, memory.nearest
+    low, high = prior_factors(resolved.model, resolved.recipe, resolved.parallelism)
+    basis, source = Basis.ASSUMED, "estimation/uncertainty.py"
+    if spread is not None:
+        low, high = spread.low_factor, spread.high_factor
+        basis, source = Basis.CALIBRATED, "measured runs; docs/concepts/uncertainty.md"
+    width = [
+        known("low / likely", low, basis=basis, source=source),
+        known(
+            "high / peak of the longest micro-batch that can occur",
+            high,
+            basis=basis,
+            source=source,
+        ),
+    ]
+    if spread is not None and nearest is not None:
+        width.append(known("measured runs closest to the job", dict(nearest.rows), "runs"))
+    return width
 
 
 def term_node(context: Context, term: Term, *, name: str | None = None) -> ExplainedNode:
@@ -135,6 +156,7 @@ def _reserved(context: Context) -> ExplainedNode:
         inputs=[
             known("reserved / allocated", shares, basis=RESERVED.basis,
                   source="measured runs; docs/concepts/memory.md"),
+            *([_reserved_width(context)] if context.estimate.memory.spreads.reserved else []),
             *_capacity_input(context),
             _context_input(context),
         ],
@@ -147,15 +169,20 @@ def _replay_inputs(context: Context) -> list[ExplainedInput]:
     found = context.estimate.memory.reserving
     if found is None:
         return []
-    width = {"low": REPLAYED[0], "high": REPLAYED[1]}
-    inputs = [
-        known("replayed", found.reserved_bytes, "bytes"),
-        known("width of a replay", width, basis=Basis.ASSUMED),
-    ]
+    inputs = [known("replayed", found.reserved_bytes, "bytes"), _reserved_width(context)]
     if found.varies:
         worst = known("replayed after batches that grow", found.worst_bytes, "bytes")
         inputs.insert(1, worst)
     return inputs
+
+
+def _reserved_width(context: Context) -> ExplainedInput:
+    spread = context.estimate.memory.spreads.reserved
+    if spread is None:
+        width = {"low": REPLAYED[0], "high": REPLAYED[1]}
+        return known("width of a replay", width, basis=Basis.ASSUMED)
+    width = {"low": spread.low_factor, "high": spread.high_factor}
+    return known("width by measured runs", width, basis=Basis.CALIBRATED)
 
 
 def _device(context: Context) -> ExplainedNode:

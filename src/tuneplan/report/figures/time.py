@@ -37,12 +37,16 @@ def _step(context: Context) -> ExplainedNode | None:
     found = _known_time(context)
     if found is None or context.body.time is None:
         return None
-    step, cluster = found[0].step.step_s, found[1]
+    step, cluster, nearest = found[0].step.step_s, found[1], found[0].nearest
+    basis, source = Basis.ASSUMED, "estimation/step_time.py"
+    closest = []
+    if nearest is not None:
+        closest = [known("measured runs closest to the job", dict(nearest.rows), "runs")]
+        basis, source = Basis.CALIBRATED, "measured runs; docs/concepts/uncertainty.md"
     inputs = [
-        known("low / likely", step.low / step.likely, basis=Basis.ASSUMED,
-              source="estimation/step_time.py"),
-        known("high / likely", step.high / step.likely, basis=Basis.ASSUMED,
-              source="estimation/step_time.py"),
+        known("low / likely", step.low / step.likely, basis=basis, source=source),
+        known("high / likely", step.high / step.likely, basis=basis, source=source),
+        *closest,
         known("accelerators", cluster.num_accelerators),
         *context.settings(*_BATCH, "training.gradient_checkpointing"),
     ]  # fmt: skip
