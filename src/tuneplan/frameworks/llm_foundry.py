@@ -9,7 +9,7 @@ from tuneplan.frameworks.framework import Framework
 from tuneplan.frameworks.hugging_face import chosen_loss, hugging_face_defaults
 from tuneplan.frameworks.ledger import Default, by_rule, switched_off
 from tuneplan.frameworks.settings import Defaults, Settings
-from tuneplan.frameworks.stack import KbitPreparation, Stack
+from tuneplan.frameworks.stack import FsdpUpcast, KbitPreparation, Stack
 from tuneplan.frameworks.transformers import method_by_section
 from tuneplan.language import message
 from tuneplan.spec.parallelism import Strategy
@@ -66,6 +66,14 @@ def foundry_stack(context: Context, settings: Settings) -> Stack:
         loss=chosen_loss(context, settings)
         or by_rule(loss, fused, "llm-foundry modeling_mpt.py: loss_fn fused_crossentropy"),
         kernels=Kernels(model_code="llm-foundry"),
+        fsdp_upcast=by_rule(
+            FsdpUpcast.TRAINABLE,
+            message(
+                "foundry_fsdp",
+                "Composer's FSDP holds fp32 shards and gathers them in half",
+            ),
+            _YAMLS,
+        ),
         masks_padding=False,
         gradient_dtype=DType.FLOAT32,
         gathers_for_checkpointing=False,

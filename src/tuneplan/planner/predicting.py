@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from enum import StrEnum
 
@@ -25,14 +26,23 @@ class CalibrationChoice(StrEnum):
 
 
 class Predictor:
-    """Memory, speed and verdict of a job, by physics alone."""
+    """Memory, speed and verdict of a job, by physics alone.
 
-    def __init__(self, sources: Sources) -> None:
+    Args:
+        sources: Catalogues.
+        replays: Whether a job is played through the model of the allocator, which takes most of
+            the time; without it reserved memory and fragmentation are ratios.
+    """
+
+    def __init__(
+        self, sources: Sources, *, replays: Callable[[StatedJob], bool] = lambda _: True
+    ) -> None:
         self._sources = replace(sources, calibrated=False)
+        self._replays = replays
 
     def __call__(self, job: StatedJob) -> Prediction:
         """Predict; raises ``InputError`` where the job cannot be estimated."""
-        answer = estimate_job(job, self._sources, replays=True)
+        answer = estimate_job(job, self._sources, replays=self._replays(job))
         ranges, time, resolved = answer.memory.ranges, answer.time, answer.resolved
         run = time.run if time else None
         return Prediction(

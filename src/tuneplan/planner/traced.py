@@ -9,6 +9,7 @@ from typing import Final
 from tuneplan.estimation.allocator import CachingAllocator
 from tuneplan.estimation.memory import Phase
 from tuneplan.estimation.uncertainty import (
+    NO_SPREADS,
     Fit,
     MemoryRanges,
     Reserving,
@@ -182,6 +183,8 @@ def _answer(
         terms=terms,
         by_phase=tuple((Phase(name), float(size)) for name, size in phases.items()),
         reserving=reserving,
+        spreads=NO_SPREADS,  # a trace has ranges of its own
+        nearest=None,
     )
 
 

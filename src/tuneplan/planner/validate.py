@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from tuneplan.errors import InputError
 from tuneplan.frozen import dataclass
@@ -161,15 +162,40 @@ def validate_runs(
     return Validation(
         path=path,
         complete_path=complete_path,
+        skipped=_skipped(rows, complete),
         rows=rows,
-        summary=summarise([case for row in rows for case in _cases(row)]),
-        verdicts=judge(
+        **_summed_up(rows),
+    )
+
+
+def recalibrated(found: Validation, calibrate: Calibrate) -> Validation:
+    """Runs that were predicted by physics, with their predictions calibrated."""
+    rows = tuple(_calibrated(row, calibrate) for row in found.rows)
+    return replace(found, rows=rows, **_summed_up(rows))
+
+
+def _calibrated(row: ValidatedRow, calibrate: Calibrate) -> ValidatedRow:
+    if row.predicted is None:
+        return row
+    predicted = calibrate(row.predicted, row.run.source)
+    compared = compare(
+        row.run,
+        predicted,
+        memory=any(item.quantity.is_memory for item in row.compared),
+        throughput=any(not item.quantity.is_memory for item in row.compared),
+    )
+    return replace(row, predicted=predicted, compared=compared)
+
+
+def _summed_up(rows: Sequence[ValidatedRow]) -> dict[str, Any]:
+    return {
+        "summary": summarise([case for row in rows for case in _cases(row)]),
+        "verdicts": judge(
             (row.run.measured.out_of_memory, row.predicted.verdict)
             for row in rows
             if row.predicted is not None
         ),
-        skipped=_skipped(rows, complete),
-    )
+    }
 
 
 def _predictions(

@@ -1,0 +1,115 @@
+"""Verdicts on labelled runs: which were wrong, and why, as far as it was found out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from tuneplan.planner.validate import ValidatedRow, Validation
+from tuneplan.runs.comparison import DOES_NOT_FIT, FITS, TIGHT
+from tuneplan.units import format_gib
+
+BOUNDARY = ("fsdpq-cap", "unsl-ctx", "iiswc24-cap")
+# Why verdicts were wrong, by the ids that a reason explains (regular expressions). A row that none
+# of these names stands in the table as unexplained.
+REASONS: tuple[tuple[str, str], ...] = (
+    (
+        r"lf-01(4[3-9]|5[01])$",
+        "The source names the chip A100 without its memory; other tables of the same page are of "
+        "40 GB, and that is taken. On 80 GB these runs fit.",
+    ),
+    (
+        r"bsg-00(4[89]|5\d|6\d|70)$",
+        "ZeRO-3 over tensor ranks with 16 to 64 sequences a micro-batch: the row's batch is that of "
+        "the whole replica, which the source splits by accumulation that its table leaves out.",
+    ),
+    (
+        r"litgpt-ch-0(30|43)$",
+        "Full fine-tuning measured below the bytes of weights and gradients alone: the table cannot "
+        "be right (the collection marks it as contradictory).",
+    ),
+    (
+        r"mb-|mbcard-|dgxc-",
+        "Experts over many ranks without checkpointing in a column: the recipe recomputes parts that "
+        "the table does not name, and its precision-aware optimizer keeps narrow states.",
+    ),
+    (
+        r"tt-0021$",
+        "The row leaves checkpointing out; the recipe of the table turns it on.",
+    ),
+    (
+        r"tt-0022$",
+        "One card of 24 GB and 24.1 GB measured: the recipe runs the optimizer in the backward and "
+        "with 8-bit states, which the row does not name.",
+    ),
+    (
+        r"swift-old-058$",
+        "Header comment of an example script: ZeRO-3 with offload is likely, the row does not say.",
+    ),
+    (
+        r"hf-blog-004$",
+        "77.6 GB of 80 measured, of unknown kind: the run filled its card.",
+    ),
+)
+
+
+def reason_of(run_id: str) -> str:
+    """Why a verdict on this run is wrong; blank where it is not known."""
+    return next((text for pattern, text in REASONS if re.match(pattern, run_id)), "")
+
+
+def wrong(found: Validation) -> list[ValidatedRow]:
+    """Runs whose verdict contradicts what happened; ``tight`` contradicts nothing."""
+    return [
+        row
+        for row in found.rows
+        if row.predicted is not None
+        and (
+            (row.run.measured.out_of_memory is True and row.predicted.verdict == FITS)
+            or (row.run.measured.out_of_memory is False and row.predicted.verdict == DOES_NOT_FIT)
+        )
+    ]
+
+
+def verdict_rows(rows: Iterable[ValidatedRow]) -> list[str]:
+    """A line each of the table of wrong verdicts, rows with one reason together."""
+    groups: dict[str, list[ValidatedRow]] = {}
+    for row in rows:
+        groups.setdefault(reason_of(row.run.id) or f"? {row.run.id}", []).append(row)
+    lines = []
+    for reason, own in groups.items():
+        first = own[0]
+        predicted = first.predicted
+        need = predicted.physics.likely_bytes if predicted and predicted.physics else 0.0
+        capacity = predicted.physics.capacity_bytes if predicted and predicted.physics else None
+        ids = ", ".join(row.run.id for row in own[:6]) + (", ..." if len(own) > 6 else "")
+        said = first.predicted.verdict if first.predicted else ""
+        happened = "ran out of memory" if first.run.measured.out_of_memory else "ran"
+        text = "not found out" if reason.startswith("? ") else reason
+        lines.append(
+            f"| {len(own)} | {ids} | {happened}, `{said}` | {format_gib(need)} of "
+            f"{format_gib(capacity or 0)} | {text} |"
+        )
+    return lines
+
+
+def boundary_rows(found: Validation) -> list[str]:
+    """A line each for runs that were published as "fits at X, not at X + 1"."""
+    lines = []
+    for row in found.rows:
+        if row.run.source not in BOUNDARY:
+            continue
+        happened = {True: "ran out of memory", False: "ran", None: "the largest that ran"}
+        if row.predicted is None:
+            said = f"skipped: {row.reason}"
+        else:
+            said = f"`{row.predicted.verdict}`"
+            if row.predicted.verdict == TIGHT:
+                said += ", as a boundary should be"
+        run = row.run
+        lines.append(
+            f"| {run.id} | {run.model} | {run.accelerator} x {run.accelerators} | "
+            f"{run.micro_batch or '-'} x {run.max_length or '-'} | "
+            f"{happened[run.measured.out_of_memory]} | {said} |"
+        )
+    return lines
