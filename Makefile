@@ -30,7 +30,7 @@ help:
 	@echo "make fix        let ruff put right what it can"
 	@echo "make bench      how fast it is, on this machine"
 	@echo "make reference  write the pages and examples that are made from code"
-	@echo "make accuracy   write docs/accuracy.md: RUNS=runs.csv [COMPLETE=complete.csv]"
+	@echo "make accuracy   fit the ranges to evidence/ and write docs/accuracy.md"
 	@echo "make lowest     the tests with the oldest dependencies that are allowed"
 	@echo "make clean      remove what make has made"
 
@@ -103,8 +103,7 @@ reference: $(VENV)/for-tests
 	@$(BIN)/python tools/make_reference.py
 
 accuracy: $(VENV)/for-tests
-	@test -n "$(RUNS)" || { echo "say which runs: make accuracy RUNS=runs.csv" >&2; exit 2; }
-	@$(BIN)/python tools/accuracy_page.py $(RUNS) $(COMPLETE)
+	@$(BIN)/python tools/accuracy_page.py
 
 # Pages and golden reports show the layout of the newest click and rich; the trace has a range of
 # its own. All else must hold.

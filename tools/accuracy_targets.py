@@ -87,9 +87,7 @@ def _errors(
     note: str = "",
 ) -> Figure:
     known = list(found)
-    return Figure(
-        key, name, len(known), must, aim, spread_of_errors(known), by_source(known), note
-    )
+    return Figure(key, name, len(known), must, aim, spread_of_errors(known), by_source(known), note)
 
 
 def figures(runs: Runs) -> list[Figure]:
@@ -125,9 +123,7 @@ def _memory(physics: Validation) -> list[Figure]:
                     _errors(f"memory_{stem}_{word}", f"memory, {where}, {word}", kind, must, aim)
                 )
     fitck = [
-        one
-        for one in found
-        if one.source == "fitck" and one.item.quantity is Quantity.ALLOCATED
+        one for one in found if one.source == "fitck" and one.item.quantity is Quantity.ALLOCATED
     ]
     name = "memory of `fitck` (T4, every setting known), allocated"
     return [*lines, _errors("fitck", name, fitck, (0.02, 0.05), (0.005, 0.02))]
@@ -179,9 +175,12 @@ def _era(key: str, name: str, found: Sequence[Case]) -> Figure:
         factor = math.exp(median(others)) if others else 1.0
         factors[chip] = factor
         errors.append(abs(one.item.likely * factor / one.item.measured - 1.0))
-    note = "without a factor: {:.1%}, {:.1%}; factors of rates, fitted without the row's model: ".format(
-        *(value or 0.0 for value in spread_of_errors(found))
-    ) + ", ".join(f"{chip} {factor:.2f}" for chip, factor in sorted(factors.items()))
+    before, at_p90 = spread_of_errors(found)
+    note = (
+        f"without a factor {before or 0:.1%}, {at_p90 or 0:.1%}; factors on the rate, fitted to "
+        "the source's other models: "
+        + ", ".join(f"{chip} {factor:.2f}" for chip, factor in sorted(factors.items()))
+    )
     measured = (percentile(errors, 50), percentile(errors, 90)) if errors else (None, None)
     return Figure(key, name, len(errors), (0.08, 0.25), (0.04, 0.12), measured, None, note)
 

@@ -138,10 +138,12 @@ def fitted(residuals: Sequence[Residual]) -> Calibration:
     return fit(residuals, as_of=datetime.now(tz=UTC).date().isoformat(), shifts=moved)
 
 
+def write(calibration: Calibration) -> None:
+    """Put it where the package finds it."""
+    text = json.dumps(to_plain(calibration), separators=(",", ":"), sort_keys=True)
+    PATH.write_text(text + "\n", encoding="utf-8")
+    print(f"wrote {PATH.relative_to(ROOT)}: {calibration.rows} figures, {len(text):,} bytes")
+
+
 if __name__ == "__main__":
-    RESIDUALS = residuals_of(by_physics())
-    PATH.write_text(
-        json.dumps(to_plain(fitted(RESIDUALS)), separators=(",", ":"), sort_keys=True) + "\n",
-        encoding="utf-8",
-    )
-    print(f"wrote {PATH.relative_to(ROOT)}: {len(RESIDUALS)} figures")
+    write(fitted(residuals_of(by_physics())))

@@ -1,9 +1,9 @@
 """Two ways from residuals to ranges, compared on runs that were held out.
 
-``hierarchy`` is what ships (``calibration/hierarchy.py``). ``conformal`` takes the nearest tier that
-has enough runs and of it the order statistics of the signed scores at P10 and P90 (split conformal
-by cells, Vovk's Mondrian taxonomy), each source weighted alike in far tiers; with too few runs
-anywhere the prior stands.
+``hierarchy`` is what ships (``calibration/hierarchy.py``). ``conformal`` takes the nearest tier
+that has enough runs and of it the order statistics of the signed scores at P10 and P90 (split
+conformal by cells, Vovk's Mondrian taxonomy), each source weighted alike in far tiers; with too few
+runs anywhere the prior stands.
 """
 
 from __future__ import annotations

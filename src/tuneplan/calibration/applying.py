@@ -8,6 +8,7 @@ from dataclasses import replace
 from tuneplan.calibration.calibrated import Calibration
 from tuneplan.calibration.hierarchy import Nearest
 from tuneplan.calibration.situations import Figure, Situation
+from tuneplan.estimation.spread import Spread
 from tuneplan.estimation.step_time import StepTime
 from tuneplan.estimation.uncertainty import (
     Fit,
@@ -91,12 +92,14 @@ class CalibratedRate:
     Attributes:
         factor: On the likely seconds.
         low_factor, high_factor: P10 and P90 of the seconds over the (changed) likely ones.
+        spread: Of the rate of tokens.
     """
 
     factor: float
     low_factor: float
     high_factor: float
     nearest: Nearest
+    spread: Spread
 
 
 def calibrated_rate(
@@ -119,6 +122,7 @@ def calibrated_rate(
         low_factor=1.0 / spread.high_factor,
         high_factor=1.0 / spread.low_factor,
         nearest=nearest,
+        spread=spread,
     )
 
 

@@ -34,8 +34,8 @@ TIERS: Final[Mapping[Figure, tuple[tuple[str, ...], ...]]] = MappingProxyType(
     }
 )
 FIRST_NEAR_TIER: Final = 2  # from here on a source counts by its runs
-STRENGTH: Final = 2.5  # observations that the tier before is worth
-_SHARE_STRENGTH: Final = 2.0
+STRENGTH: Final = 2.0  # observations that the tier before is worth
+_SHARE_STRENGTH: Final = 1.0
 # Of a Laplace tail with one half of the probability, P90 lies at log(5) scales.
 _PRIOR_SCALE: Final = 1.0 / math.log(5.0)
 

@@ -93,6 +93,7 @@ def calibrated(prediction: Prediction, calibration: Calibration) -> Prediction:
         peak_device_bytes=memory.ranges.peak_device_bytes,
         verdict=memory.fit.verdict.value if memory.fit else None,
         nearest_memory=memory.nearest,
+        memory_spreads=memory.spreads,
     )
     if rate is None:
         return changed
@@ -106,6 +107,7 @@ def calibrated(prediction: Prediction, calibration: Calibration) -> Prediction:
             prediction.real_tokens_per_s_per_accelerator, faster
         ),
         nearest_time=rate.nearest,
+        rate_spread=rate.spread,
     )
 
 

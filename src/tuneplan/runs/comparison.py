@@ -14,6 +14,8 @@ from typing import Final
 from tuneplan.calibration.applying import MemoryPhysics
 from tuneplan.calibration.hierarchy import Nearest
 from tuneplan.calibration.situations import Situation
+from tuneplan.estimation.spread import Spread
+from tuneplan.estimation.uncertainty import NO_SPREADS, MemorySpreads, probability_below
 from tuneplan.frozen import dataclass
 from tuneplan.runs.rows import MeasuredRun, MemoryKind
 from tuneplan.spec.answer import Estimate, Term
@@ -63,6 +65,8 @@ class Prediction:
         situation, physics: What a calibration goes by: the job in the words of the evidence, and
             memory before any measured run was looked at.
         nearest_memory, nearest_time: The measured runs closest to the job; None: none was asked.
+        memory_spreads, rate_spread: The distributions that the ranges are of; without them a
+            normal curve with a spread per side is taken.
     """
 
     peak_bytes: Estimate | None = None
@@ -79,6 +83,8 @@ class Prediction:
     physics: MemoryPhysics | None = None
     nearest_memory: Nearest | None = None
     nearest_time: Nearest | None = None
+    memory_spreads: MemorySpreads = NO_SPREADS
+    rate_spread: Spread | None = None
 
     def of(self, quantity: Quantity) -> Estimate | None:
         """The range of one quantity."""
@@ -91,6 +97,21 @@ class Prediction:
         }
         return estimates[quantity]
 
+    def probability_below(self, quantity: Quantity, value: float) -> float | None:
+        """Predicted probability that the quantity lies below a value."""
+        estimate = self.of(quantity)
+        if estimate is None:
+            return None
+        spreads: Mapping[Quantity, Spread | None] = {
+            Quantity.ALLOCATED: self.memory_spreads.allocated,
+            Quantity.RESERVED: self.memory_spreads.reserved,
+            Quantity.DEVICE: self.memory_spreads.reserved,
+        }
+        spread = spreads.get(quantity) if quantity.is_memory else self.rate_spread
+        if spread is None:
+            return probability_below(estimate, value)
+        return spread.probability_below(estimate, value)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
@@ -100,6 +121,8 @@ class Comparison:
         error_fraction: Predicted likely over measured, minus 1.
         inside_interval: Whether the measured value lies in [low, high].
         width_fraction: (high - low) / likely.
+        probability: Predicted probability of the measured value or less: even from 0 to 1 over
+            many runs where the ranges are right.
     """
 
     quantity: Quantity
@@ -107,6 +130,7 @@ class Comparison:
     likely: float
     low: float
     high: float
+    probability: float | None = None
 
     @property
     def error_fraction(self) -> float:
@@ -185,6 +209,7 @@ def compare(
                     likely=estimate.likely,
                     low=estimate.low,
                     high=estimate.high,
+                    probability=prediction.probability_below(pair[0], pair[1]),
                 )
             )
     return tuple(found)
