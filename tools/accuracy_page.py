@@ -16,27 +16,25 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "src"))
 
+import accuracy_texts as texts  # noqa: E402 - beside this file
 from accuracy_ablation import Line, ablation  # noqa: E402 - beside this file
 from accuracy_analysis import ANALYSIS  # noqa: E402
 from accuracy_jobs import section as three_jobs  # noqa: E402
+from accuracy_ranges import TITLES, picture, ranges  # noqa: E402
 from accuracy_runs import Case, Runs, cases  # noqa: E402
 from accuracy_targets import (  # noqa: E402
     Figure,
     by_source,
-    coverage,
     figures,
     grouped,
     spread_of_errors,
 )
 from accuracy_verdicts import boundary_rows, verdict_rows, wrong  # noqa: E402
 from calibrate import write  # noqa: E402
-from interval_methods import Score, compared  # noqa: E402
 
 from tuneplan import __version__  # noqa: E402
 from tuneplan.planner.validate import Validation  # noqa: E402
-from tuneplan.report.drawing import svg  # noqa: E402
 from tuneplan.report.validation import largest_terms  # noqa: E402
-from tuneplan.report.validation_charts import reliability  # noqa: E402
 from tuneplan.runs.comparison import Quantity  # noqa: E402
 from tuneplan.runs.summaries import percentile  # noqa: E402
 from tuneplan.units import format_gib  # noqa: E402
@@ -44,13 +42,6 @@ from tuneplan.units import format_gib  # noqa: E402
 PAGE = ROOT / "docs" / "accuracy.md"
 FIGURES = ROOT / "docs" / "accuracy.json"
 PICTURE = ROOT / "docs" / "accuracy-reliability.svg"
-TITLES = {
-    Quantity.ALLOCATED: "Memory, allocated peak",
-    Quantity.RESERVED: "Memory, reserved peak",
-    Quantity.DEVICE: "Memory, whole device (`nvidia-smi`)",
-    Quantity.TOKENS: "Tokens per second and accelerator",
-    Quantity.REAL_TOKENS: "Tokens per second and accelerator, padding left out",
-}
 HEAD = """<!-- Made by tools/accuracy_page.py. -->
 
 # Accuracy
@@ -87,7 +78,7 @@ def page(runs: Runs, lines: Sequence[Figure]) -> str:
         "## Targets\n\n" + "\n".join(_targets(lines)) + "\n",
         _analysis(lines),
         *(_errors(runs, quantity) for quantity in Quantity),
-        "## Ranges\n\n" + _ranges(runs),
+        "## Ranges\n" + ranges(runs),
         "## What each part buys\n\n" + "\n".join(_ablation(ablation(runs))) + "\n",
         "## Does it fit?\n\n" + _verdicts(runs),
         "## Three jobs that others were asked about\n\n" + three_jobs(),
@@ -118,11 +109,7 @@ def _targets(lines: Sequence[Figure]) -> Iterator[str]:
         met = {True: "yes", False: "**no**", None: "-"}[one.met]
         aimed = {True: "yes", False: "no", None: "-"}[one.aimed] if aim else ""
         yield f"| {name} | {one.count} | {must} | {measured} | {sources} | {met} | {aim} {aimed} |"
-    yield ""
-    yield (
-        "Figures of pilots (a longer run after a pilot on the same machine) have no row: no "
-        "published run comes with one."
-    )
+    yield texts.PILOTS
 
 
 def _pair(pair: tuple[float | None, float | None]) -> str:
@@ -191,116 +178,6 @@ def _error_line(name: str, own: Sequence[Case], held: dict[str, Case]) -> str:
     )
 
 
-# --- ranges ---------------------------------------------------------------------------------------
-
-
-def _ranges(runs: Runs) -> str:
-    ways = (runs.held_out_sources, runs.held_out_models, runs.shipped)
-    by_way = [_by_figure(found) for found in ways]
-    lines = [
-        (
-            "P10 to P90, so that 80 % would be right. Coverage and width (high - low, over likely) of "
-            "each group of at least 15 runs, with its source held out, with the model of the run held "
-            "out, and as shipped (which has seen these runs). The last column is the width as shipped "
-            "over the group's median error; four is about what a normal curve needs, more where "
-            "errors have a long tail.\n"
-        ),
-        (
-            "| figure | runs of | runs | source held out | | model held out | | as shipped | | width / "
-            "median error |"
-        ),
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    for quantity in Quantity:
-        own = [one for one in cases(runs.shipped) if one.item.quantity is quantity]
-        if not own:
-            continue
-        groups = [("**all**", own), *grouped(own, lambda one: one.source)]
-        groups += grouped(own, lambda one: f"{one.source}, {_situation(one)}")
-        for name, found in groups:
-            shares = [
-                cell
-                for way in by_way
-                for cell in _held([way[(one.row.run.id, quantity)] for one in found])
-            ]
-            error = percentile([one.error for one in found], 50)
-            width = percentile([one.item.width_fraction for one in found], 50)
-            ratio = f"{width / error:.1f}" if error > 0 else "-"
-            lines.append(
-                f"| {TITLES[quantity].lower()} | {name} | {len(found)} | {' | '.join(shares)} | "
-                f"{ratio} |"
-            )
-    lines += [
-        "\n![Reliability of the ranges](accuracy-reliability.svg)\n",
-        (
-            "The share of runs that had at most what was given a probability, with each source held "
-            "out and with each model of a source held out; the diagonal would be right, the grey band "
-            "is ten points around it.\n"
-        ),
-        "### Which way from residuals to ranges\n",
-        (
-            "Two were compared on runs that were held out: hierarchical Bayes, which shrinks the scale "
-            "of a cell of like runs towards the tier before it, and conformal prediction by cells. The "
-            "interval score counts the width (as a logarithm) and ten times every miss: lower is "
-            "better.\n"
-        ),
-        "| figure | held out | method | runs | coverage | lowest source | width | score |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    scores = compared(runs.residuals)
-    lines += [
-        f"| `{one.figure}` | {one.held_out} | {one.method} | {one.count} | {one.coverage:.0%} | "
-        f"{one.worst_source:.0%} | {one.width:.1%} | {one.interval_score:.3f} |"
-        for one in scores
-    ]
-    pairs = list(zip(scores[::2], scores[1::2], strict=True))
-    won = sum(one.interval_score < other.interval_score for one, other in pairs)
-    lines.append(
-        f"\nHierarchical Bayes has the lower score in {won} of {len(pairs)} comparisons, and misses "
-        f"80 % by {_miss(scores[::2]):.0%} on average, conformal prediction by "
-        f"{_miss(scores[1::2]):.0%}, always to the narrow side. The first ships: where both are "
-        "about as good, a range that is too wide does less harm than one that is too narrow, and "
-        "it has tails for probabilities and an answer where no cell has enough runs.\n"
-    )
-    return "\n".join(lines)
-
-
-def _miss(scores: Sequence[Score]) -> float:
-    return sum(abs(one.coverage - 0.8) for one in scores) / len(scores)
-
-
-def _situation(one: Case) -> str:
-    found = one.predicted.situation
-    return f"{found.method}, {found.layout}, {found.chip}" if found else "-"
-
-
-def _by_figure(found: Validation) -> dict[tuple[str, Quantity], Case]:
-    return {(one.row.run.id, one.item.quantity): one for one in cases(found)}
-
-
-def _held(found: Sequence[Case]) -> list[str]:
-    share = coverage(found) or 0.0
-    width = percentile([one.item.width_fraction for one in found], 50)
-    return [f"{share:.0%}", f"{width:.1%}"]
-
-
-def picture(runs: Runs) -> str:
-    """The reliability plot as SVG."""
-    series = {}
-    for way, found in (
-        ("source held out", runs.held_out_sources),
-        ("model held out", runs.held_out_models),
-    ):
-        for memory, word in ((True, "memory"), (False, "throughput")):
-            series[f"{word}, {way}"] = [
-                one.item.probability
-                for one in cases(found)
-                if one.item.quantity.is_memory is memory and one.item.probability is not None
-            ]
-    drawn = svg(reliability(series, title=""), label="Reliability of the ranges")
-    return drawn.replace("<svg ", '<svg style="background:#fff" ', 1) + "\n"
-
-
 # --- the rest -------------------------------------------------------------------------------------
 
 
@@ -317,32 +194,31 @@ def _ablation(lines: Sequence[Line]) -> Iterator[str]:
 
 def _verdicts(runs: Runs) -> str:
     said = runs.shipped.verdicts
-    labelled = [row for row in runs.physics.rows if row.run.measured.out_of_memory is True]
-    skipped = [row for row in labelled if row.predicted is None]
-    lines = [
-        (
-            f"{said.num_ran:,} predicted runs are known to have run, {said.num_out_of_memory} to have "
-            f"run out of memory. {said.missed_oom} of these were said to fit, {said.false_oom} of "
-            f"those not to; {said.tight} are called tight. {len(skipped)} more ran out of memory and "
-            "are skipped, since their rows leave open what was run.\n"
-        ),
-        "Every wrong verdict:\n",
-        "| runs | which | what happened, verdict | allocated, of | why |",
-        "|---|---|---|---|---|",
-        *verdict_rows(wrong(runs.shipped)),
-        "",
-        "Runs published as the largest that fits, or the first that does not:\n",
-        "| run | model | cards | sequences x tokens | what happened | verdict |",
-        "|---|---|---|---|---|---|",
-        *boundary_rows(runs.shipped),
-        "",
-        (
-            "Reports of users whose job ran out of memory are held against `tuneplan oom` on [a page "
-            "of their own](internals/field_reports.md); those that state model, card, length and "
-            "batch stand in `evidence/field.toml` and count above."
-        ),
+    skipped = [
+        row
+        for row in runs.physics.rows
+        if row.run.measured.out_of_memory is True and row.predicted is None
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(
+        [
+            texts.VERDICTS.format(
+                ran=said.num_ran,
+                oom=said.num_out_of_memory,
+                missed=said.missed_oom,
+                false=said.false_oom,
+                tight=said.tight,
+                skipped=len(skipped),
+            ),
+            "| runs | which | what happened, verdict | allocated, of | why |",
+            "|---|---|---|---|---|",
+            *verdict_rows(wrong(runs.shipped)),
+            texts.BOUNDARY,
+            "| run | model | cards | sequences x tokens | what happened | verdict |",
+            "|---|---|---|---|---|---|",
+            *boundary_rows(runs.shipped),
+            texts.FIELD,
+        ]
+    )
 
 
 def _worst(runs: Runs) -> str:
