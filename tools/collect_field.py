@@ -25,6 +25,7 @@ from tuneplan.planner.sources import Sources  # noqa: E402
 
 NUMBERS = ("num_gpus", "nodes", "seq_len", "micro_batch_per_gpu", "grad_accum", "lora_rank")
 SOUND = 4
+EIGHT = 8
 HEAD = """# Made by tools/collect_field.py; evidence/README.md says how to read and extend it.
 
 [source]
@@ -81,7 +82,7 @@ def _row(
         "gpu": card,
         "num_gpus": count,
         "method": method["method"],
-        "quantization": {"qlora": "bnb-nf4", "gptq-lora": "gptq-int4"}.get(method["method"], ""),
+        "quantization": _quantization(method),
         "lora_rank": method.get("adapter", {}).get("r"),
         "seq_len": length,
         "micro_batch_per_gpu": batch,
@@ -94,6 +95,12 @@ def _row(
     if count == 1 and not row["parallelism"]:
         row["parallelism"] = "single"
     return {key: value for key, value in row.items() if value not in ("", None)}
+
+
+def _quantization(method: Mapping[str, Any]) -> str:
+    if method.get("quantization", {}).get("bits") == EIGHT:
+        return "bnb-8bit"
+    return {"qlora": "bnb-nf4", "gptq-lora": "gptq-int4"}.get(method["method"], "")
 
 
 def _framework(config: Mapping[str, Any]) -> str:

@@ -97,11 +97,15 @@ def read_software(text: str) -> Mapping[str, str]:
 
 @lru_cache(maxsize=4096)
 def newest_release(library: str, *, on: str = AS_OF) -> Release | None:
-    """The newest release on a day; the oldest known where the day lies before all."""
+    """The newest release on a day; the oldest known where the day lies before all.
+
+    None where one later release is all that is known (unsloth): the day alone decides then.
+    """
     rows = [row for row in releases().get(library, ()) if read_version(row.version) is not None]
-    if not rows:
+    known = [row for row in rows if row.date <= on]
+    if not known and len(rows) < 2:
         return None
-    known = [row for row in rows if row.date <= on] or rows[:1]
+    known = known or rows[:1]
     return max(known, key=lambda row: read_version(row.version) or Version("0"))
 
 
