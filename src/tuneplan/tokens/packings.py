@@ -3,8 +3,9 @@
 A framework packs a thousand samples at a time, or in the order of the file, or leaves long samples
 out; so its rows are not those of the textbook. The default of each version is what it names:
 
-- ``trl_bfd``: trl 0.19 to 0.26 (in 0.19 called ``ffd``), 0.29 and newer. Truncate, best fit decreasing, 1,000
-  samples at a time (``datasets.map`` with its default ``batch_size``), in the order of the file.
+- ``trl_bfd``: trl 0.19 to 0.26 (in 0.19 called ``ffd``), 0.29 and newer. Truncate, best fit
+  decreasing, 1,000 samples at a time (``datasets.map`` with its default ``batch_size``), in the
+  order of the file.
   Source: trl 0.20 to 1.16 ``data_utils.py`` ``_pack_bfd``, ``pack_dataset``.
 - ``trl_bfd_split``: the same without loss, what is too long is cut into pieces first. ``bfd`` of
   trl 0.27 and 0.28, ``bfd_split`` of 1.0 and newer. Source: their ``_pack_bfd``.
