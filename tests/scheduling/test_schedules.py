@@ -19,6 +19,7 @@ from tuneplan.scheduling.placing import (
     first_come,
     minutes_of,
     replayed,
+    tidied,
     whole_minutes,
 )
 from tuneplan.scheduling.solver import solve
@@ -69,6 +70,10 @@ def test_no_card_is_given_twice_and_no_job_begins_too_early(portfolio: Portfolio
     assert_is_a_schedule(portfolio, first_come(portfolio))
     found = solve(portfolio, Aim.LATENESS, limit_s=3, workers=1)
     assert_is_a_schedule(portfolio, found.placements)
+    assert [(one.start, one.end) for one in tidied(portfolio, found.placements)] == [
+        (one.start, one.end) for one in found.placements
+    ]
+    assert_is_a_schedule(portfolio, tidied(portfolio, first_come(portfolio)))
     for part in ("low", "likely", "high"):
         moved = replayed(portfolio, found.placements, part)
         if part != "low":

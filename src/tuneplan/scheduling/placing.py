@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Final
 
@@ -189,6 +190,31 @@ def replayed(
         moved = Placement(
             task=one.task, way=one.way, machines=one.machines, start=start, end=start + minutes
         )
+        calendar.book(moved)
+        placed[one.task.name] = moved
+    return tuple(placed[one.task.name] for one in placements)
+
+
+def tidied(portfolio: Portfolio, placements: Sequence[Placement]) -> tuple[Placement, ...]:
+    """The same times, each task on the first of the machines like its own that is free.
+
+    Machines alike can be changed for each other, so that many schedules are one; where the first
+    free ones do not do for all, they stay as they are.
+    """
+    machines = portfolio.machines
+    calendar, placed = Calendar(machines), dict[str, Placement]()
+    rank = {task.name: place for place, task in enumerate(portfolio.tasks)}
+    for one in sorted(placements, key=lambda each: (each.start, rank[each.task.name])):
+        kind = (machines[one.machines[0]].cards, machines[one.machines[0]].price)
+        alike = [
+            place
+            for place in places_for(one.way, machines)
+            if (machines[place].cards, machines[place].price) == kind
+            and calendar.earliest(place, one.way.cards, one.end - one.start, one.start) == one.start
+        ]
+        if len(alike) < len(one.machines):
+            return tuple(placements)
+        moved = replace(one, machines=tuple(alike[: len(one.machines)]))
         calendar.book(moved)
         placed[one.task.name] = moved
     return tuple(placed[one.task.name] for one in placements)

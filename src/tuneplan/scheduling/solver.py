@@ -24,6 +24,7 @@ from tuneplan.scheduling.placing import (
     minutes_of,
     places_for,
     replayed,
+    tidied,
     whole_minutes,
 )
 from tuneplan.spec.portfolio import Aim, Portfolio, Task, Way
@@ -282,7 +283,7 @@ def _solve(portfolio: Portfolio, aim: str, *, limit_s: float, workers: int, hold
     if again.solve(model.cp) in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         best = model.placements(again)
     scale = _MONEY if aim == Aim.COST else 1
-    best = _pulled_forward(portfolio, best)
+    best = tidied(portfolio, _pulled_forward(portfolio, best))
     if aim == Aim.MAKESPAN:
         value = max(one.end for one in best)
     return Solution(
