@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import click
@@ -19,6 +20,7 @@ sys.path.insert(0, str(SOURCE))
 
 from console_blocks import pages_with_blocks, with_answers  # noqa: E402 - beside this file
 from frameworks_page import frameworks_page  # noqa: E402 - beside this file
+from lint_pages import lint_index, lint_page  # noqa: E402 - beside this file
 
 from tuneplan import errors  # noqa: E402 - the source tree of this file comes first
 from tuneplan.cli.main import cli  # noqa: E402
@@ -27,6 +29,7 @@ from tuneplan.contract.job import sections  # noqa: E402
 from tuneplan.contract.section import Section  # noqa: E402
 from tuneplan.contract.spellings import IRRELEVANT, SPELLINGS  # noqa: E402
 from tuneplan.contract.values import Reader  # noqa: E402
+from tuneplan.diagnosis.registry import RULES  # noqa: E402
 
 MADE = "<!-- Made by tools/make_reference.py. -->"
 
@@ -191,7 +194,19 @@ def _messages() -> Iterator[tuple[str, str]]:
                 yield str(texts[0]), str(texts[1])
 
 
+LINT = "docs/reference/lint"
+
+
+def lint_pages() -> dict[str, Callable[[], str]]:
+    """The list of the rules, and a page for each."""
+    pages: dict[str, Callable[[], str]] = {f"{LINT}/index.md": lambda: lint_index(MADE)}
+    for name in RULES:
+        pages[f"{LINT}/{name}.md"] = partial(lint_page, name, MADE)
+    return pages
+
+
 PAGES = {
+    **lint_pages(),
     "docs/reference/job.md": job_page,
     "docs/reference/cli.md": cli_page,
     "docs/reference/errors.md": errors_page,

@@ -69,6 +69,22 @@ def all_option(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)
 
 
+def ignore_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``--ignore``; the function gets ``ignore``."""
+    return click.option(
+        "--ignore",
+        multiple=True,
+        metavar="RULE",
+        help="A rule of the lint that is to be silent; may be given several times.",
+    )(function)
+
+
+def ignored(rules: tuple[str, ...]) -> tuple[str, ...]:
+    """``--ignore`` as a setting of the job."""
+    names = [name.strip() for text in rules for name in text.split(",") if name.strip()]
+    return (f"lint.ignore=[{', '.join(names)}]",) if names else ()
+
+
 def anything_fits(fit: Fit | list[FitOn] | None) -> bool:
     """Whether a verdict, or one row of the table over the cards, is no refusal."""
     rows = fit if isinstance(fit, list) else [fit] if fit is not None else []

@@ -11,6 +11,8 @@ from tuneplan.cli.answering import (
     NOTHING_FITS,
     all_option,
     anything_fits,
+    ignore_option,
+    ignored,
     require_fit_option,
     show,
     today,
@@ -22,6 +24,7 @@ from tuneplan.cli.options import answer_options
 
 @click.command("check", cls=SpokenCommand)
 @configuration_options
+@ignore_option
 @require_fit_option
 @all_option
 @answer_options
@@ -43,7 +46,7 @@ def command(ctx: click.Context, /, config: str, **options: Any) -> None:
         config,
         framework=options["framework"],
         overrides=flags_of(options),
-        set_=options["settings"],
+        set_=(*options["settings"], *ignored(options["ignore"])),
     )
     day = today()
     check = check_configuration(configuration, sources_for(configuration.job, today=day))

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import Field, FiniteFloat, JsonValue
 
 from tuneplan.contract import SCHEMA_VERSION
+from tuneplan.contract.lint import LintFinding
 from tuneplan.contract.parts import (
     Assumption,
     Bytes,
@@ -209,6 +210,10 @@ class EstimateBody(Part):
 class EstimateAnswer(EstimateBody, Header):
     """The answer of ``estimate``."""
 
+    lint: list[LintFinding] = Field(
+        default_factory=list, description="What stands out; `check` looks at more."
+    )
+
 
 class Search(Part):
     """How much was looked at."""
@@ -266,6 +271,9 @@ class PlanAnswer(Header):
     pareto: list[str]
     next_best_lever: Lever | None = None
     rejected: Rejected
+    lint: list[LintFinding] = Field(
+        default_factory=list, description="What stands out about the first plan."
+    )
 
 
 class ExplainedInput(Part):

@@ -60,6 +60,7 @@ _OF_SECTION: Final = {
     "parallelism": "1",
     "limits": "no limit",
     "project": "not counted",
+    "lint": "every rule speaks",
 }
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import Field, JsonValue
 
 from tuneplan.contract.answers import ErrorEntry, EstimateBody, Fit
+from tuneplan.contract.lint import LintFinding
 from tuneplan.contract.parts import Header, Notice, Part
 
 
@@ -21,22 +22,6 @@ class Key(Part):
     job_keys: list[str] = Field(
         default_factory=list, description="Where it stands in the job, if it was carried."
     )
-
-
-class LintFinding(Part):
-    """One thing that a good colleague would point out."""
-
-    rule: str
-    severity: str = Field(json_schema_extra={"enum": ["error", "warning", "advice"]})
-    path: str | None = Field(default=None, description="The key, as the user's file has it.")
-    file: str | None = None
-    line: int | None = None
-    stated: bool = Field(description="Whether a file or a flag says the key.")
-    message: str
-    evidence: dict[str, JsonValue] = Field(
-        description="Figures of this job; names end in their unit."
-    )
-    fix: str | None = None
 
 
 class BestChange(Part):
@@ -68,6 +53,9 @@ class CheckAnswer(Header):
     lint: list[LintFinding]
     not_judged: dict[str, str] = Field(
         description="Rules that could say nothing: accelerator, data or run (hours) is not known."
+    )
+    silenced: list[str] = Field(
+        default_factory=list, description="Rules that the job silences and that had something."
     )
     best_changes: list[BestChange]
     warnings: list[Notice] = Field(description="Of the estimate and of reading the files.")

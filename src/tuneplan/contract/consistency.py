@@ -15,6 +15,8 @@ from tuneplan.contract.method_questions import (
     trained_layers,
 )
 from tuneplan.contract.questions import get, mistake_at
+from tuneplan.contract.values import nearest
+from tuneplan.diagnosis.registry import RULES
 from tuneplan.errors import Mistake
 from tuneplan.language import message
 
@@ -53,6 +55,18 @@ def _loss(job: JobFile) -> Iterator[Mistake]:
         )
 
 
+def _silenced(job: JobFile) -> Iterator[Mistake]:
+    for name in get(job, "lint.ignore") or ():
+        if name not in RULES:
+            yield Mistake(
+                message=message("unknown_rule", "no rule is called {name!r}", name=name),
+                path="lint.ignore",
+                value=name,
+                near=nearest(name, tuple(RULES)),
+                how_to_fix=message("rule_names", "docs/reference/lint lists the rules"),
+            )
+
+
 def _user_files(job: JobFile) -> Iterator[Mistake]:
     for key, meant in (("accelerators", "hardware.accelerator"), ("models", "model")):
         for name in get(job, key) or ():
@@ -82,4 +96,5 @@ _QUESTIONS: Final[tuple[Callable[[JobFile], Iterator[Mistake]], ...]] = (
     engine_keys,
     global_batch,
     _user_files,
+    _silenced,
 )

@@ -127,6 +127,14 @@ class LimitsSection(Section):
     )
 
 
+class LintSection(Section):
+    """What is not to be pointed out."""
+
+    ignore: Annotated[tuple[str, ...] | None, Texts(what="rule")] = Field(
+        None, description="Rules that are silenced, by their identifiers."
+    )
+
+
 class JobFile(Section):
     """A fine-tuning job."""
 
@@ -179,6 +187,7 @@ class JobFile(Section):
         None, description="Your own model files; they come before the bundled ones."
     )
     project: ProjectSection | None = Field(None, description="The project around the run.")
+    lint: LintSection | None = Field(None, description="What is not to be pointed out.")
     goal: Annotated[str | None, Word(words=("cheapest", "fastest", "balanced"))] = Field(
         None, description="How plans are ranked."
     )

@@ -60,6 +60,8 @@ def _stated(job: StatedJob) -> Iterator[tuple[str, Any]]:
         yield from _fields(section, getattr(recipe, section))
     yield from _fields("data", job.data)
     yield from _project(job.project)
+    if job.lint.ignore:
+        yield "lint.ignore", list(job.lint.ignore)
     yield "data.quantiles", _quantiles(job.data.quantiles)
     yield from _hardware(job)
     yield from _limits(job)

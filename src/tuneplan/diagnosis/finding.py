@@ -61,6 +61,7 @@ class Case:
         peak_flop_per_s: Of one card, by its datasheet.
         split_bytes: What the layout splits over the ranks, as one rank holds it now.
         weights_bytes: Weights as one rank holds them now.
+        num_duplicates: Samples that stand more than once, as far as they were counted.
         variants: By name; those that cannot run are absent.
     """
 
@@ -84,6 +85,7 @@ class Case:
     peak_flop_per_s: float | None = None
     weights_bytes: float = 0.0
     split_bytes: float = 0.0
+    num_duplicates: int = 0
     variants: Mapping[str, Variant] = field(default_factory=dict)
 
     @property

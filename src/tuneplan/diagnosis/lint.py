@@ -2,50 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Final
 
-from tuneplan.diagnosis.advice import full_or_adapter, single_card_first
-from tuneplan.diagnosis.data_mistakes import context_beyond_data, no_packing, samples_as_tokens
 from tuneplan.diagnosis.finding import Case, Finding, Severity
-from tuneplan.diagnosis.memory_mistakes import (
-    bf16_not_native,
-    checkpointing_with_room,
-    no_headroom,
-    zero2_splits_no_weights,
-)
-from tuneplan.diagnosis.time_mistakes import evaluation_forgotten, more_cards, peak_throughput
+from tuneplan.diagnosis.registry import RULES
 
-Rule = Callable[[Case], Iterator[Finding]]
-
-# Name of the rule, which its findings bear, to the rule.
-RULES: Final[dict[str, Rule]] = {
-    "bf16_not_native": bf16_not_native,
-    "no_headroom": no_headroom,
-    "zero2_splits_no_weights": zero2_splits_no_weights,
-    "samples_as_tokens": samples_as_tokens,
-    "peak_throughput": peak_throughput,
-    "evaluation_forgotten": evaluation_forgotten,
-    "context_beyond_data": context_beyond_data,
-    "no_packing": no_packing,
-    "checkpointing_with_room": checkpointing_with_room,
-    "more_cards": more_cards,
-    "full_or_adapter": full_or_adapter,
-    "single_card_first": single_card_first,
-}
-# What a rule needs to know of a job to say anything.
-_NEEDS: Final[dict[str, str]] = {
-    **dict.fromkeys(("bf16_not_native", "no_headroom", "checkpointing_with_room"), "accelerator"),
-    **dict.fromkeys(("samples_as_tokens", "context_beyond_data", "full_or_adapter"), "data"),
-    **dict.fromkeys(("peak_throughput", "evaluation_forgotten", "more_cards", "no_packing"), "run"),
-}
 _ORDER: Final = tuple(Severity)
 
 
 def lint(case: Case) -> tuple[Finding, ...]:
-    """Everything that the rules find, what matters most first."""
-    found = [finding for rule in RULES.values() for finding in rule(case)]
+    """Everything that the rules find, what matters most first; silenced ones are left out."""
+    found = [
+        finding
+        for rule in RULES.values()
+        if rule.name not in case.job.lint.ignore
+        for finding in rule.check(case)
+    ]
     return tuple(sorted(found, key=lambda finding: _ORDER.index(finding.severity)))
+
+
+def silenced(case: Case) -> tuple[str, ...]:
+    """Rules that would say something and are silenced by the job."""
+    return tuple(
+        rule.name
+        for rule in RULES.values()
+        if rule.name in case.job.lint.ignore and any(rule.check(case))
+    )
 
 
 def not_judged(case: Case) -> dict[str, str]:
@@ -60,4 +42,10 @@ def not_judged(case: Case) -> dict[str, str]:
         unknown.add("data")
     if case.now.total_s is None:
         unknown.add("run")
-    return {rule: need for rule, need in _NEEDS.items() if need in unknown}
+    return {
+        rule.name: rule.needs
+        for rule in RULES.values()
+        if rule.needs is not None
+        and rule.needs in unknown
+        and rule.name not in case.job.lint.ignore
+    }

@@ -87,7 +87,8 @@ def no_headroom(case: Case) -> Iterator[Finding]:
             "probability_fits": now.probability_fits,
         },
         fix=message(
-            "lint_make_room", "take a change that gives memory back (see below), or a larger card"
+            "lint_make_room",
+            "take a change that gives memory back (tuneplan check lists those), or a larger card",
         ),
     )
 

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from tuneplan.diagnosis.finding import Case, Finding
-from tuneplan.diagnosis.lint import lint, not_judged
+from tuneplan.diagnosis.lint import lint, not_judged, silenced
 from tuneplan.diagnosis.outcome import Outcome, Variant
 from tuneplan.estimation.batches import sample_lengths
 from tuneplan.estimation.run_time import RunTime
@@ -44,6 +44,7 @@ class JobCheck:
         not_judged: Rules that could say nothing, and what is not known: ``accelerator``, ``data``
             or ``run``.
         best_changes: At most three.
+        silenced: Rules that the job silences and that would have said something.
     """
 
     configuration: Configuration
@@ -51,6 +52,7 @@ class JobCheck:
     findings: tuple[Finding, ...]
     not_judged: Mapping[str, str]
     best_changes: tuple[BestChange, ...]
+    silenced: tuple[str, ...] = ()
 
 
 def check_configuration(configuration: Configuration, sources: Sources) -> JobCheck:
@@ -69,24 +71,31 @@ def _check(job: StatedJob, configuration: Configuration, sources: Sources) -> Jo
     now = outcome_of(estimate)
     trying = Trying(job, estimate, sources)
     tried = trying.all()
-    case = _case(estimate, now, _variants(trying, tried))
+    case = case_of(estimate, now, _variants(trying, tried))
     return JobCheck(
         configuration=configuration,
         estimate=estimate,
         findings=lint(case),
         not_judged=not_judged(case),
         best_changes=best_changes(trying, tried, now),
+        silenced=silenced(case),
     )
 
 
-def _case(estimate: JobEstimate, now: Outcome, variants: Mapping[str, Variant]) -> Case:
+def quick_findings(estimate: JobEstimate) -> tuple[Finding, ...]:
+    """What the rules find that need no other configuration beside this one."""
+    return lint(case_of(estimate, outcome_of(estimate), {}))
+
+
+def case_of(estimate: JobEstimate, now: Outcome, variants: Mapping[str, Variant]) -> Case:
+    """An estimate as the rules look at it."""
     resolved = estimate.resolved
     run = estimate.time.run if estimate.time else None
     recipe, batch, schedule = resolved.recipe, resolved.batch, resolved.schedule
     chip, cluster = resolved.accelerator, resolved.cluster
     peak = chip.peak_flop_per_s(recipe.compute_dtype) if chip else None
     mfu = run.mfu_fraction if run else None
-    statistics = resolved.dataset.statistics
+    statistics, profile = resolved.dataset.statistics, resolved.dataset.profile
     sizes = {term.kind: term.value for term in estimate.memory.terms}
     layout = resolved.parallelism
     split = (*_STATES, "gradients") if layout.strategy is Strategy.ZERO2 else _STATES
@@ -111,6 +120,7 @@ def _case(estimate: JobEstimate, now: Outcome, variants: Mapping[str, Variant]) 
         peak_flop_per_s=peak,
         weights_bytes=sum(sizes.get(kind, 0.0) for kind in _WEIGHTS),
         split_bytes=sum(sizes.get(kind, 0.0) for kind in split),
+        num_duplicates=profile.duplicates if profile is not None else 0,
         variants=variants,
     )
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from tuneplan.contract.checked import BestChange, CheckAnswer, ImportAnswer, Key, LintFinding
+from tuneplan.contract.checked import BestChange, CheckAnswer, ImportAnswer, Key
 from tuneplan.language import say
 from tuneplan.report.estimate import figure_blocks, verdict_blocks
 from tuneplan.report.ledger import ledger
+from tuneplan.report.lint import lint_blocks
 from tuneplan.report.page import Page
 from tuneplan.report.tables import (
     UNKNOWN,
@@ -27,7 +28,6 @@ from tuneplan.units import format_duration, format_gib
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_STYLES: Final = {"error": "bold red", "warning": "bold yellow", "advice": "bold cyan"}
 _LONGEST_VALUE: Final = 40
 _NAMES: Final = {
     "trl": "TRL",
@@ -62,8 +62,11 @@ def _blocks(answer: CheckAnswer, page: Page, *, full: bool) -> Iterator[Renderab
     yield heading(title(estimate))
     yield paragraph(read_sentence(answer))
     yield from verdict_blocks(estimate, answer.as_of, full=full)
-    yield from _lint(answer.lint)
+    yield from lint_blocks(answer.lint)
     yield from _not_judged(answer.not_judged)
+    if answer.silenced:
+        names = ", ".join(answer.silenced)
+        yield paragraph(say("Silenced, though they had something: {names}.", names=names))
     yield from _changes(answer.best_changes)
     if full:
         yield from figure_blocks(estimate, page, answer.as_of, full=full)
@@ -102,33 +105,6 @@ def _fates(answer: CheckAnswer | ImportAnswer) -> tuple[Sequence[Key], ...]:
     return answer.carried, answer.irrelevant, answer.not_carried, answer.not_understood
 
 
-def _lint(findings: Sequence[LintFinding]) -> Iterator[RenderableType]:
-    if not findings:
-        yield paragraph(say("Nothing stands out."))
-        return
-    lines: list[tuple[int, str, str]] = []
-    for finding in findings:
-        where = place_text(finding)
-        lines.append(
-            (
-                0,
-                _STYLES[finding.severity],
-                f"{severity_word(finding.severity)} {finding.rule}  {where}",
-            )
-        )
-        lines.append((1, "", finding.message))
-        if finding.fix:
-            lines.append((1, "", say("to fix: {fix}", fix=finding.fix)))
-    yield heading(say("What stands out"))
-    yield hanging(lines)
-
-
-def severity_word(severity: str) -> str:
-    """How much a finding matters, in a word."""
-    words = {"error": say("error"), "warning": say("warning"), "advice": say("advice")}
-    return words.get(severity, severity)
-
-
 def _not_judged(rules: Mapping[str, str]) -> Iterator[RenderableType]:
     if not rules:
         return
@@ -142,15 +118,6 @@ def _not_judged(rules: Mapping[str, str]) -> Iterator[RenderableType]:
         names = ", ".join(name for name, of in rules.items() if of == need)
         parts.append(say("{names} ({why})", names=names, why=why.get(need, need)))
     yield paragraph(say("Not looked for: {rules}.", rules="; ".join(parts)), style="dim")
-
-
-def place_text(finding: LintFinding) -> str:
-    """``train.yaml:12: cutoff_len``; the key alone where no file says it."""
-    if finding.file is None:
-        key = finding.path or ""
-        return key if finding.stated else say("{key} (by default)", key=key)
-    line = f":{finding.line}" if finding.line is not None else ""
-    return f"{finding.file}{line}: {finding.path}"
 
 
 def _changes(changes: Sequence[BestChange]) -> Iterator[RenderableType]:

@@ -6,16 +6,15 @@ from decimal import Decimal
 from typing import Any, Final
 
 from tuneplan.contract.answers import Fit, header
-from tuneplan.contract.checked import BestChange, CheckAnswer, Key, LintFinding
+from tuneplan.contract.checked import BestChange, CheckAnswer, Key
 from tuneplan.contract.job_document import job_document
 from tuneplan.contract.parts import money_model
 from tuneplan.contract.plain_json import json_value
-from tuneplan.diagnosis.finding import Finding
 from tuneplan.formats.foreign import Fate, ForeignKey, Imported
 from tuneplan.planner import best_changes
 from tuneplan.planner.check import JobCheck
-from tuneplan.planner.importing import Configuration
 from tuneplan.report.estimate_answer import estimate_body, fit_fields
+from tuneplan.report.lint_answer import finding_models
 from tuneplan.spec.offer import Money
 
 _SAME: Final = 0.005  # a share of the time or the memory that is no difference
@@ -34,8 +33,9 @@ def check_answer(check: JobCheck, *, as_of: str) -> CheckAnswer:
         files=list(configuration.files),
         job=job_document(configuration.job),
         estimate=body,
-        lint=[_finding(one, configuration) for one in check.findings],
+        lint=finding_models(check.findings, configuration),
         not_judged=dict(check.not_judged),
+        silenced=list(check.silenced),
         best_changes=[
             _change(one, check.estimate.memory.ranges.peak_bytes.likely)
             for one in check.best_changes
@@ -61,23 +61,6 @@ def key_model(key: ForeignKey) -> Key:
         line=key.line,
         why=str(key.why) if key.why is not None else None,
         job_keys=list(key.job_keys),
-    )
-
-
-def _finding(finding: Finding, configuration: Configuration) -> LintFinding:
-    stated = [key for key in finding.keys if key in configuration.job.stated]
-    path = next(iter((*stated, *finding.keys)), None)
-    origin = configuration.origin(path) if path is not None else None
-    return LintFinding(
-        rule=finding.rule,
-        severity=finding.severity.value,
-        path=origin.path if origin else path,
-        file=origin.file if origin else None,
-        line=origin.line if origin else None,
-        stated=bool(stated),
-        message=str(finding.message),
-        evidence=json_value(dict(finding.evidence)),
-        fix=str(finding.fix) if finding.fix is not None else None,
     )
 
 

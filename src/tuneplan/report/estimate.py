@@ -17,6 +17,7 @@ from tuneplan.report.labels import (
     time_term_label,
 )
 from tuneplan.report.ledger import ledger
+from tuneplan.report.lint import lint_blocks
 from tuneplan.report.page import Page
 from tuneplan.report.tables import (
     Column,
@@ -83,6 +84,9 @@ def _blocks(answer: EstimateBody, page: Page, *, full: bool) -> Iterator[Rendera
     as_of = getattr(answer, "as_of", None)
     yield heading(title(answer))
     yield from verdict_blocks(answer, as_of, full=full)
+    findings = getattr(answer, "lint", None)
+    if findings:
+        yield from lint_blocks(findings)
     yield from figure_blocks(answer, page, as_of, full=full)
     yield from ledger(answer.assumptions, answer.warnings, page, full=full)
 

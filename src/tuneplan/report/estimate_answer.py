@@ -22,6 +22,7 @@ from tuneplan.contract.answers import (
     header,
 )
 from tuneplan.contract.job_document import job_document
+from tuneplan.contract.lint import LintFinding
 from tuneplan.contract.parts import (
     MoneyRange,
     Notice,
@@ -36,9 +37,12 @@ from tuneplan.contract.parts import (
 from tuneplan.economics import billing
 from tuneplan.economics.money import MoneyRange as CoreMoneyRange
 from tuneplan.estimation.uncertainty import Fit as CoreFit
+from tuneplan.planner.check import quick_findings
 from tuneplan.planner.estimate import JobEstimate, StorageAnswer
 from tuneplan.planner.evaluating import MemoryAnswer, TimeAnswer
+from tuneplan.planner.importing import Configuration
 from tuneplan.planner.resolving import Resolved
+from tuneplan.report.lint_answer import finding_models
 from tuneplan.report.storage_answer import storage_path_fields
 from tuneplan.spec import answer as core
 from tuneplan.spec.hardware import Cluster
@@ -49,7 +53,17 @@ DECIDING_QUANTITY = "allocated peak + unusable fragmentation + context"
 
 def estimate_answer(estimate: JobEstimate, *, as_of: str) -> EstimateAnswer:
     """The answer of ``estimate``; ``as_of`` is the day it is given, ``2026-11-30``."""
-    return EstimateAnswer(**header("estimate", as_of=as_of), **dict(estimate_body(estimate)))
+    return EstimateAnswer(
+        **header("estimate", as_of=as_of),
+        **dict(estimate_body(estimate)),
+        lint=quick_lint(estimate),
+    )
+
+
+def quick_lint(estimate: JobEstimate) -> list[LintFinding]:
+    """What stands out without another configuration to compare with."""
+    configuration = Configuration(job=estimate.resolved.job, imported=None, files=())
+    return finding_models(quick_findings(estimate), configuration)
 
 
 def estimate_body(estimate: JobEstimate) -> EstimateBody:

@@ -9,6 +9,7 @@ from tuneplan.contract.answers import Lever, PlanAnswer, PlanEntry, Rejection, T
 from tuneplan.language import say
 from tuneplan.report.labels import goal_label, layout_label, method_label
 from tuneplan.report.ledger import ledger
+from tuneplan.report.lint import lint_blocks
 from tuneplan.report.page import Page
 from tuneplan.report.tables import (
     UNKNOWN,
@@ -70,6 +71,8 @@ def _blocks(answer: PlanAnswer, page: Page, *, full: bool) -> Iterator[Renderabl
         yield _ranking(answer.entries)
         yield paragraph(_legend(answer.entries), style="dim")
         yield from _best(answer)
+        if answer.lint:
+            yield from lint_blocks(answer.lint)
         if full:
             for entry in answer.entries[1:]:
                 yield _settings(entry)

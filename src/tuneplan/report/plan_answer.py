@@ -15,7 +15,12 @@ from tuneplan.contract.job_document import job_document
 from tuneplan.contract.parts import assumption_model
 from tuneplan.contract.plain_json import json_value
 from tuneplan.planner.plan import Entry, Plan
-from tuneplan.report.estimate_answer import estimate_body, notice_models, unique_assumptions
+from tuneplan.report.estimate_answer import (
+    estimate_body,
+    notice_models,
+    quick_lint,
+    unique_assumptions,
+)
 
 
 def plan_answer(plan: Plan, *, as_of: str) -> PlanAnswer:
@@ -34,6 +39,7 @@ def plan_answer(plan: Plan, *, as_of: str) -> PlanAnswer:
         entries=[_entry(entry) for entry in plan.entries],
         pareto=list(plan.pareto),
         next_best_lever=_lever(plan),
+        lint=quick_lint(plan.entries[0].estimate) if plan.entries else [],
         rejected=Rejected(
             total=sum(one.count for one in plan.rejected),
             by_reason=[

@@ -215,6 +215,13 @@ class StatedProject:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StatedLint:
+    """The ``lint`` section: rules that are silenced."""
+
+    ignore: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StatedJob:
     """A whole job file, validated but with its blanks.
 
@@ -236,6 +243,7 @@ class StatedJob:
     accelerators: tuple[str, ...] = ()  # the user's own chip files
     models: tuple[str, ...] = ()  # the user's own model files
     project: StatedProject = field(default_factory=StatedProject)
+    lint: StatedLint = field(default_factory=StatedLint)
     goal: str = "cheapest"
     base_path: str = "."  # folder that relative paths refer to
     choices: Mapping[str, tuple[Any, ...]] = field(default_factory=lambda: MappingProxyType({}))

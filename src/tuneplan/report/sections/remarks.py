@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tuneplan.contract.checked import LintFinding
+from tuneplan.contract.lint import LintFinding
 from tuneplan.contract.parts import Notice
 from tuneplan.language import say
 from tuneplan.report.amounts import words
-from tuneplan.report.check import place_text, severity_word
+from tuneplan.report.lint import place_text, severity_word
 from tuneplan.report.view import Block, Column, Paragraph, Points, Section, Table
 
 
