@@ -120,7 +120,7 @@ def case_of(estimate: JobEstimate, now: Outcome, variants: Mapping[str, Variant]
         peak_flop_per_s=peak,
         weights_bytes=sum(sizes.get(kind, 0.0) for kind in _WEIGHTS),
         split_bytes=sum(sizes.get(kind, 0.0) for kind in split),
-        num_duplicates=profile.duplicates if profile is not None else 0,
+        num_duplicates=(profile.duplicates or 0) if profile is not None else 0,
         variants=variants,
     )
 
