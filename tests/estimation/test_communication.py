@@ -233,3 +233,11 @@ def test_offloaded_adam_is_bound_by_host_memory():
     found = offload_term(communication_units(MISTRAL, FULL), FULL, parallelism, cluster(A100))
     assert found is not None
     assert found.value == pytest.approx(1.671 + 1.132, rel=0.01)
+
+
+def test_weights_that_stay_gathered_travel_once():
+    def gathered_times(**layout):
+        found = list_of(Strategy.FSDP, **layout)
+        return [one.count for one in found if one.name == "layer parameters"]
+
+    assert gathered_times(keeps_gathered=True) == [n / 2 for n in gathered_times()]

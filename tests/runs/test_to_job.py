@@ -115,7 +115,6 @@ def test_zero_on_one_card_stays_zero():
         ({"parallelism": "ddp;fsdp", "num_gpus": "8"}, "layout_unclear"),
         ({"parallelism": "gemini (zero3-like)", "num_gpus": "8"}, "layout_unclear"),
         ({"parallelism": "zero=3,ulysses_sp=8", "num_gpus": "8"}, "sequence_parallel"),
-        ({"parallelism": "fsdp shard_grad_op", "num_gpus": "8"}, "shard_grad_op"),
         ({"parallelism": "tp=4,pp=8,dp=1", "num_gpus": "16"}, "layout_contradicts"),
         ({"parallelism": "fsdp", "num_gpus": ""}, "not_stated"),
         ({"num_gpus": "6", "nodes": "4", "parallelism": "ddp"}, "nodes_contradict"),

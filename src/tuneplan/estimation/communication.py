@@ -57,7 +57,8 @@ def collectives(
     DDP: gradients all-reduced once a step in buckets. ZeRO-1: reduced and updated parameters
     gathered once a step. ZeRO-2: reduced every micro-batch (DeepSpeed has no ``no_sync`` there).
     ZeRO-3, FSDP: every unit gathered in forward and in backward, once more where checkpointing
-    stands outside the sharded unit, and its gradients scattered. HSDP: that within the shard
+    stands outside the sharded unit, once alone where it stays gathered (SHARD_GRAD_OP), and its
+    gradients scattered. HSDP: that within the shard
     group, then the scattered gradients all-reduced between the groups.
     """
     if parallelism.data <= 1 or parallelism.strategy in (Strategy.SINGLE, Strategy.DEVICE_MAP):
@@ -103,7 +104,7 @@ def _sharded(
         recipe.gradients_unsharded_while_accumulating and parallelism.strategy not in _DEEPSPEED
     )
     scatters = 1 if no_sync else accumulation
-    gathers = 3 if parallelism.activation_gather else 2
+    gathers = _gathers(parallelism)
     ranks = parallelism.shards
     nodes = _nodes(ranks, cluster)
     each = _gradient_bytes(recipe, parallelism)
@@ -138,6 +139,13 @@ def _sharded(
             ranks=replicas,
             nodes=min(cluster.num_nodes, replicas),
         )
+
+
+def _gathers(parallelism: Parallelism) -> int:
+    """How often a micro-batch gathers a layer."""
+    if parallelism.keeps_gathered:
+        return 1
+    return 3 if parallelism.activation_gather else 2
 
 
 def _gradient_bytes(recipe: TrainingRecipe, parallelism: Parallelism) -> float:

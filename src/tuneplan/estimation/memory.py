@@ -200,7 +200,7 @@ def _forward_through_layers(
     kept["kept_activations"] = stack.walked.entry.kept
     for group, profile in stack.groups:
         # Gathered weights come in half precision: autocast finds nothing to cast.
-        cast = 0.0 if stack.gathered.unit_bytes else profile.cast_weights
+        cast = 0.0 if stack.parallelism.shards_parameters else profile.cast_weights
         sizes = {
             "kept_activations": profile.kept,
             "key_values": profile.key_values,

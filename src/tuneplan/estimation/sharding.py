@@ -12,7 +12,7 @@ from dataclasses import replace
 from tuneplan.estimation.persistent import Persistent, outer_weights, quantized_bytes
 from tuneplan.estimation.roles import Place, role_of
 from tuneplan.frozen import dataclass
-from tuneplan.spec.architecture import ModelArchitecture
+from tuneplan.spec.architecture import Layer, ModelArchitecture
 from tuneplan.spec.parallelism import Parallelism, Strategy
 from tuneplan.spec.recipe import Checkpointing, DType, TrainingRecipe
 
@@ -117,6 +117,8 @@ def gathered(
     mixed = recipe.frozen_gradients and strategy is Strategy.FSDP
     prefetched = 0.0 if _gathers_alone(recipe, parallelism) else unit
     frozen = unit if mixed else 0.0
+    if parallelism.keeps_gathered:
+        outer, unit, prefetched = outer + _all_layers(model, recipe), 0.0, 0.0
     return Gathered(
         always_bytes=float(outer),
         unit_bytes=2.0 * unit,
@@ -158,21 +160,27 @@ def _root_gradient_bytes(model: ModelArchitecture, recipe: TrainingRecipe) -> fl
 
 def largest_unit(model: ModelArchitecture, recipe: TrainingRecipe) -> tuple[float, float]:
     """Gathered bytes of the largest layer, and how many of its parameters are trained."""
-    best = (0.0, 0.0)
-    for group in model.groups:
-        size = trained = 0.0
-        for weight in group.layer.weights():
-            role = role_of(weight, recipe, Place.LAYER)
-            if role.quantized and recipe.quantization is not None:
-                size += quantized_bytes(weight.num_weight_elements, recipe.quantization)[0]
-                continue
-            width = role.dtype.num_bytes
-            if recipe.upcast_under_fsdp and role.trained:
-                width = recipe.compute_dtype.num_bytes
-            size += weight.num_parameters * width
-            trained += weight.num_parameters if role.trained else 0
-        best = max(best, (size, trained))
-    return best
+    return max((_unit(group.layer, recipe) for group in model.groups), default=(0.0, 0.0))
+
+
+def _all_layers(model: ModelArchitecture, recipe: TrainingRecipe) -> float:
+    """Gathered bytes of all layers together."""
+    return sum(group.count * _unit(group.layer, recipe)[0] for group in model.groups)
+
+
+def _unit(layer: Layer, recipe: TrainingRecipe) -> tuple[float, float]:
+    size = trained = 0.0
+    for weight in layer.weights():
+        role = role_of(weight, recipe, Place.LAYER)
+        if role.quantized and recipe.quantization is not None:
+            size += quantized_bytes(weight.num_weight_elements, recipe.quantization)[0]
+            continue
+        width = role.dtype.num_bytes
+        if recipe.upcast_under_fsdp and role.trained:
+            width = recipe.compute_dtype.num_bytes
+        size += weight.num_parameters * width
+        trained += weight.num_parameters if role.trained else 0
+    return size, trained
 
 
 def _zero(

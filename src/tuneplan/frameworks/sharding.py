@@ -111,6 +111,7 @@ def resolve_parallelism(
         data=1 if head.strategy is Strategy.DEVICE_MAP else context.world_size,
         shard_group=_shard_group(context, head),
         offload=head.offload,
+        keeps_gathered=head.fsdp and context.measured.shard_grad_op,
         activation_gather=head.fsdp
         and stack.gathers_for_checkpointing
         and settings.gradient_checkpointing is not Checkpointing.NONE,

@@ -14,7 +14,7 @@ from tuneplan.frameworks.framework import Framework
 from tuneplan.frameworks.hugging_face import chosen_loss, hugging_face_defaults
 from tuneplan.frameworks.ledger import Default, by_rule, switched_off
 from tuneplan.frameworks.settings import Defaults, Settings
-from tuneplan.frameworks.stack import KbitPreparation, Stack
+from tuneplan.frameworks.stack import FsdpUpcast, KbitPreparation, Stack
 from tuneplan.frameworks.transformers import method_by_section
 from tuneplan.language import message
 from tuneplan.spec.parallelism import Strategy
@@ -76,6 +76,7 @@ def torchtitan_stack(context: Context, settings: Settings) -> Stack:
         "torchtitan_adapters",
         "the versions read train whole models; adapters are counted in fp32, as its weights are",
     )
+    shards = message("torchtitan_shards", "fp32 shards are cast to half before they are gathered")
     logits = message("torchtitan_loss", "logits in fp32, then cross entropy")
     loss = Loss(path=LossPath.FULL, upcast_logits=True, shifted_copy=False)
     return Stack(
@@ -84,6 +85,7 @@ def torchtitan_stack(context: Context, settings: Settings) -> Stack:
         loss=chosen_loss(context, settings)
         or by_rule(loss, logits, "torchtitan components/loss.py: pred.flatten(0, 1).float()"),
         gradient_dtype=DType.FLOAT32,
+        fsdp_upcast=by_rule(FsdpUpcast.TRAINABLE, shards, _FSDP),
         kernels=Kernels(model_code="torchtitan"),
         expand_key_value=True,
         masks_padding=False,

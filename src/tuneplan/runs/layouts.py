@@ -132,10 +132,6 @@ def _unsupported(run: MeasuredRun, text: str, degrees: dict[str, int]) -> Skip |
             "sequence parallelism over {degree} cards (Ulysses) has no formula yet",
             degree=max(degrees.get("ulysses_sp", 1), degrees.get("sp", 1)),
         )
-    if "shard_grad_op" in text:
-        return skip(
-            "shard_grad_op", "FSDP that keeps the weights gathered (SHARD_GRAD_OP) has no formula"
-        )
     product = 1
     for name in ("dp", "tp", "pp", "cp"):
         product *= degrees.get(name, 1)

@@ -66,6 +66,7 @@ class Parallelism:
     max_live_parameters: int = 1_000_000_000
     persistence_threshold: int = 100_000
     ddp_bucket_bytes: int = 25 * 2**20
+    keeps_gathered: bool = False  # FSDP's weights stay gathered from forward to backward
     activation_gather: bool = False  # checkpointing outside the sharded unit gathers once more
 
     @property
