@@ -115,6 +115,7 @@ def plan_job(job: StatedJob, sources: Sources, *, processes: int = 1) -> Plan:
         *dataset.notices,
         *(best.estimate.notices if best else ()),
         *_packed_steps(space, entries),
+        *_less_room(job, entries),
     )
     return Plan(
         job=job,
@@ -325,8 +326,30 @@ def _entry(
         pareto=row in set(chosen.pareto.tolist()),
         settings=settings,
         job=single,
-        estimate=estimate_resolved(resolved, sources),
+        estimate=estimate_resolved(resolved, sources, replays=True),
     )
+
+
+def _less_room(job: StatedJob, entries: Sequence[Entry]) -> Iterator[Notice]:
+    """Entries that a replay of the allocator, as of an estimate, leaves less of the head-room.
+
+    The search itself takes a share of fragmentation, since a replay of each candidate would take
+    minutes.
+    """
+    wanted = job.limits.headroom_fraction
+    for entry in entries:
+        fit = entry.estimate.memory.fit
+        if fit is None or fit.headroom_bytes >= wanted * fit.capacity_bytes:
+            continue
+        text = message(
+            "plan_less_room",
+            "plan {rank}: with the allocator replayed {free:.1%} of a card stay free, not the "
+            "{wanted:.0%} of limits.headroom that the search kept",
+            rank=entry.rank,
+            free=fit.headroom_bytes / fit.capacity_bytes,
+            wanted=wanted,
+        )
+        yield Notice(message=text, path="limits.headroom")
 
 
 def _packed_steps(space: Space, entries: Sequence[Entry]) -> Iterator[Notice]:
