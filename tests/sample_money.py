@@ -204,7 +204,7 @@ def rules() -> RulesAnswer:
 def refreshed() -> PricesRefreshAnswer:
     return PricesRefreshAnswer(
         **header("prices refresh", as_of="2026-11-30"),
-        file="/home/x/.cache/tuneplan/prices/offers.csv", num_offers=1204, num_before=1180,
+        file="tuneplan/prices/offers.csv", num_offers=1204, num_before=1180,
         providers=["AWS", "Azure", "GCP", "Lambda", "RunPod"],
         accelerators=["NVIDIA A100 SXM 80GB", "NVIDIA H100 SXM"],
         left_out=[LeftOutCard(card="K80 12 GB", num_offers=31)], num_counting=1502,

@@ -312,3 +312,42 @@ def test_carbon_follows_country_and_cloud_region() -> None:
     assert world.grams_per_kwh.likely == 475
     assert world.grams_per_kwh.low < 100
     assert carbon_intensity("nowhere") == world
+
+
+@pytest.mark.parametrize(
+    ("region", "country"),
+    [
+        ("europe-west1", "Belgium"),
+        ("europe-west12", "Italy"),
+        ("europe-west10", "Germany"),
+        ("eu-north1", "Finland"),
+        ("eu-north-1", "Sweden"),
+        ("ap-east-1", "Hong Kong"),
+        ("ap-east-2", "Taiwan"),
+        ("me-central-1", "United Arab Emirates"),
+        ("me-central1", "Qatar"),
+        ("centralindia", "India"),
+        ("ap-southeast-1", "Singapore"),
+        ("ap-southeast-2", "Australia"),
+        ("eu-frankfurt-1", "Germany"),
+        ("EUR-IS-1", "Iceland"),
+        ("SA", "Saudi Arabia"),
+        ("sa-east-1", "Brazil"),
+        ("CH", "Switzerland"),
+        ("cn-north-1", "China"),
+    ],
+)
+def test_a_region_lies_where_its_longest_name_says(region, country) -> None:
+    assert carbon_intensity(region).region == country
+
+
+def test_every_country_has_a_yearly_mean_with_its_year_and_source() -> None:
+    rows = read_table("regions.csv")
+    codes = [row["country"] for row in rows]
+    assert len(codes) == len(set(codes)) == 42
+    for row in rows:
+        assert 15 < float(row["gco2_kwh"]) < 1000
+        assert int(row["year"]) >= 2019
+        assert row["source"]
+    prefixes = [prefix for row in rows for prefix in row["prefixes"].split("|") if prefix]
+    assert len(prefixes) == len(set(prefixes))

@@ -195,3 +195,66 @@ def test_packed_plans_say_how_many_samples_a_step_really_sees():
     packed = [entry for entry in plan.entries if entry.settings["training.packing"]]
     assert packed
     assert "packed_steps_differ" in codes(plan)
+
+
+def test_a_limit_says_what_it_excludes_and_what_that_costs(tmp_path: Path) -> None:
+    sources = sheet(
+        tmp_path,
+        offer("4 USD", more=", region: TW, name: near"),
+        offer("2 USD", more=", region: US, name: far"),
+        offer("9 USD", more=", region: TW, name: safe, certifications: [ISO 27001]"),
+    )
+    asked = job(
+        hardware={"accelerator": A100, "accelerators_per_node": 1, "num_nodes": 1},
+        training={"per_device_train_batch_size": 8},
+    )
+
+    def told(**limits: object) -> dict[str, dict[str, object]]:
+        limited = load_job(
+            {
+                "model": asked.model,
+                "method": "lora",
+                "data": {"num_samples": 4000, "mean_tokens": 500},
+                "hardware": {"accelerator": A100},
+                "limits": {"providers": ["Own"], **limits},
+            }
+        )
+        found = estimate_job(limited, sources).notices
+        return {n.path: dict(n.message.params) for n in found if n.message.code == "limit_costs"}
+
+    # 4 USD an hour instead of 2
+    (one,) = told(residency="TW").values()
+    assert one["now"] == pytest.approx(2 * one["without"])
+    # 9 instead of 4 without the certificate; without residency it stays at 9
+    both = told(residency="TW", certifications=["ISO 27001"])
+    assert list(both) == ["limits.certifications"]
+    assert both["limits.certifications"]["now"] == pytest.approx(
+        9 / 4 * both["limits.certifications"]["without"]
+    )
+
+
+def test_a_plan_ranks_spot_offers_with_what_interruptions_cost(tmp_path: Path) -> None:
+    spot = ", interruptible: true, name: spot, interrupted_every: %s, restart: 30 min"
+    limits = {"allow_interruptible": True, "providers": ["Own"]}
+
+    def chosen(every: str) -> str:
+        sources = sheet(
+            tmp_path,
+            offer("4 USD", more=", name: steady"),
+            offer("2 USD", more=spot % every),
+        )
+        plan = plan_job(
+            job(
+                hardware={"accelerator": A100, "accelerators_per_node": 1, "num_nodes": 1},
+                training={"per_device_train_batch_size": 8},
+                limits=limits,
+            ),
+            sources,
+        )
+        best = plan.entries[0].estimate
+        assert best.cost is not None
+        # the search ranks with the same likely cost that the estimate tells
+        return best.cost.offer.name
+
+    assert chosen("100 h") == "spot"
+    assert chosen("3 min") == "steady"

@@ -21,19 +21,20 @@ def carbon_intensity(region: str | None) -> CarbonIntensity:
     """
     rows = _rows()
     wanted = (region or "").strip().lower()
-    for row in rows:
-        if row["country"] and wanted and _is_in(wanted, row):
-            grams = float(row["gco2_kwh"])
-            return CarbonIntensity(
-                grams_per_kwh=Estimate(
-                    low=grams * _SPREAD[0],
-                    likely=grams,
-                    high=grams * _SPREAD[1],
-                    basis=Basis.ASSUMED,
-                ),
-                region=row["name"],
-                source=f"{row['source']}, {row['year']}",
-            )
+    fitting = [(_fit(wanted, row), row) for row in rows if row["country"] and wanted]
+    length, row = max(fitting, key=lambda pair: pair[0], default=(0, rows[0]))
+    if length:
+        grams = float(row["gco2_kwh"])
+        return CarbonIntensity(
+            grams_per_kwh=Estimate(
+                low=grams * _SPREAD[0],
+                likely=grams,
+                high=grams * _SPREAD[1],
+                basis=Basis.ASSUMED,
+            ),
+            region=row["name"],
+            source=f"{row['source']}, {row['year']}",
+        )
     world = next(row for row in rows if not row["country"])
     known = sorted(float(row["gco2_kwh"]) for row in rows if row["country"])
     return CarbonIntensity(
@@ -54,7 +55,12 @@ def _rows() -> tuple[dict[str, str], ...]:
     return tuple(read_table("regions.csv"))
 
 
-def _is_in(wanted: str, row: dict[str, str]) -> bool:
+def _fit(wanted: str, row: dict[str, str]) -> int:
+    """How many letters of a region say that it lies in a country; 0 where none do.
+
+    ``europe-west12`` begins with ``europe-west1`` too, and lies where the longer name says.
+    """
     if wanted in (row["country"].lower(), row["name"].lower()):
-        return True
-    return any(wanted.startswith(prefix) for prefix in row["prefixes"].split("|"))
+        return len(wanted) + 1
+    found = [len(prefix) for prefix in row["prefixes"].split("|") if wanted.startswith(prefix)]
+    return max(found, default=0)

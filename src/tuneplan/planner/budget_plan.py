@@ -48,7 +48,7 @@ _OF_ONE_RUN = (
     *("sold_by_card", "median_offer", "marketplace_minimum", "form_assumed", "stale_rate"),
     *("month_of_30_days", "no_internal_price", "currency_without_rate"),
     *("interruptions_expected", "interruptions_not_stated", "interrupted_too_often"),
-    "region_preference_unknown",
+    *("region_preference_unknown", "limit_costs", "limit_leaves_nothing"),
 )
 
 

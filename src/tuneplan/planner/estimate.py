@@ -7,9 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tuneplan.calibration.calibrated import Calibration
-from tuneplan.catalog.offers import offer_notices, rate_notices
 from tuneplan.catalog.regions import carbon_intensity
-from tuneplan.economics.billing import Cost, compare
+from tuneplan.economics.billing import Cost
 from tuneplan.economics.energy import Energy, energy_of
 from tuneplan.errors import NotSupported
 from tuneplan.estimation.persistent import persistent
@@ -27,8 +26,7 @@ from tuneplan.planner.evaluating import (
     evaluate_time,
 )
 from tuneplan.planner.heeding import once, what_to_heed
-from tuneplan.planner.offering import allowed_offers, compared_currency
-from tuneplan.planner.renting import cost_on, interruption_notices
+from tuneplan.planner.renting import cheapest_cost
 from tuneplan.planner.resolving import (
     Platform,
     Resolved,
@@ -199,9 +197,14 @@ def estimate_resolved(
     if run is not None and resolved.cluster is not None:
         hours = run.total_s.scaled(1 / HOUR_S)
         saved = resolved.schedule.saved_share(run.steps, run.steps_per_epoch)
-        cost = _cheapest(
-            resolved, sources, hours, notices, checkpoint_hours=float(saved) * hours.likely
+        cost, told = cheapest_cost(
+            resolved.job,
+            resolved.cluster,
+            sources,
+            hours,
+            checkpoint_hours=float(saved) * hours.likely,
         )
+        notices += told
         energy = _energy(resolved, hours, cost)
         assumptions += run.assumptions
         if energy is not None:
@@ -307,45 +310,6 @@ def _storage(resolved: Resolved) -> StorageAnswer:
         kept_bytes=None,
         dataset_bytes=statistics.raw_bytes if statistics else None,
     )
-
-
-def _cheapest(
-    resolved: Resolved,
-    sources: Sources,
-    hours: Estimate,
-    notices: list[Notice],
-    *,
-    checkpoint_hours: float,
-) -> Cost | None:
-    cluster = resolved.cluster
-    assert cluster is not None  # noqa: S101 - the caller knows
-    limits = resolved.job.limits
-    allowed = allowed_offers(sources.offers.of(cluster.accelerator.name), cluster, limits)
-    notices += allowed.notices
-    if not allowed.offers:
-        text = message(
-            "no_offer", "no offer for {name} is known (or allowed by the limits): cost is unknown",
-            name=cluster.accelerator.name,
-        )  # fmt: skip
-        notices.append(Notice(message=text))
-        return None
-    costs = [
-        cost_on(offer, cluster.num_accelerators, hours, checkpoint_hours=checkpoint_hours)
-        for offer in allowed.offers
-    ]
-    currency = compared_currency(sources.offers.offers, limits)
-    ranked = compare(costs, currency=currency, rates=sources.offers.rates)
-    if ranked.ranked:
-        chosen = ranked.ranked[0][0]
-    else:
-        chosen = costs[0]
-        notices += [Notice(message=aside.reason) for aside in ranked.incomparable]
-    notices += offer_notices(chosen.offer, sources.today)
-    notices += rate_notices(sources.offers.rates, sources.today)
-    notices += interruption_notices(
-        chosen.offer, cluster.num_accelerators, hours, checkpoint_hours=checkpoint_hours
-    )
-    return chosen
 
 
 def _energy(resolved: Resolved, hours: Estimate, cost: Cost | None) -> Energy | None:
