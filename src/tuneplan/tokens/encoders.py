@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
+from zipfile import ZipFile
 
 from tuneplan.errors import MissingExtra, NotSupported, UnreadableFile
 from tuneplan.frozen import dataclass
@@ -119,12 +120,21 @@ def library(name: str) -> Any:
         raise MissingExtra(extra="tokens", purpose=_PURPOSE) from None
 
 
+def _unzipped(path: Path) -> str:
+    with ZipFile(path) as archive:
+        return archive.read("tokenizer.json").decode()
+
+
 class TokenizersEncoder:
-    """A ``tokenizer.json``, by Hugging Face's library."""
+    """A ``tokenizer.json``, or one in a ``.zip``, by Hugging Face's library."""
 
     def __init__(self, path: Path) -> None:
         try:
-            self._tokenizer = library("tokenizers").Tokenizer.from_file(str(path))
+            kind = library("tokenizers").Tokenizer
+            if path.suffix == ".zip":
+                self._tokenizer = kind.from_str(_unzipped(path))
+            else:
+                self._tokenizer = kind.from_file(str(path))
         except MissingExtra:
             raise
         except Exception as error:  # the library raises bare Exception

@@ -93,6 +93,7 @@ class Family:
     """Models that share a tokenizer and a chat format.
 
     Attributes:
+        chat: Name of the chat format; empty where only the model's own template is known.
         pattern: Name of the split pattern of a tiktoken vocabulary, None for other files.
         specials: Special tokens in the order of their ids, as far as our formats need them.
         num_specials: How many the family has in all.

@@ -104,4 +104,4 @@ def parts_of(content: str) -> list[dict[str, str]]:
             parts.append({"type": "image"})
         if text:
             parts.append({"type": "text", "text": text})
-    return parts
+    return parts or [{"type": "text", "text": ""}]

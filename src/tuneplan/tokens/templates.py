@@ -25,6 +25,8 @@ _CLOSE: Final = "\uf8e2\uf8e1\uf8e0"
 _DATE: Final = datetime(2026, 1, 1, tzinfo=UTC)
 # Characters, or bits of a number, that a template may make by multiplying.
 _LARGEST: Final = 10_000_000
+# How templates without pictures pick the text out of a message's parts.
+_WALKS_PARTS: Final = ("selectattr('type'", 'selectattr("type"', "['content'][0]['text']")
 _THINK, _END_THINK = "<think>", "</think>"
 
 
@@ -47,8 +49,9 @@ class TemplateRenderer:
         self._template = _compile(source)
         self.marks_generation = "{% generation" in source or "{%- generation" in source
         self.takes_parts = "'image'" in source or '"image"' in source
-        # A template that never asks whether a message is text wants all of them in parts.
-        self._always_parts = self.takes_parts and "is string" not in source
+        # A template that walks parts and never asks whether a message is text wants all in parts.
+        walks = self.takes_parts or any(sign in source for sign in _WALKS_PARTS)
+        self._always_parts = walks and "is string" not in source
 
     def __reduce__(self) -> tuple[type[TemplateRenderer], tuple[Any, ...]]:
         """A compiled template does not travel to another process; its source does."""
@@ -113,8 +116,12 @@ class TemplateRenderer:
     ) -> tuple[int, int]:
         """With the reasoning before the answer, tool calls after it, and the end token."""
         start, end = span
-        if text[:start].rstrip().endswith(_END_THINK):
-            start = max(text.rfind(_THINK, 0, start), 0)
+        before = text[:start].rstrip()
+        if before.endswith(_END_THINK):
+            opened = before.rfind(_THINK)
+            # A mark of the end alone is written by the prompt, not by the assistant.
+            if opened >= 0 and before.find(_END_THINK, opened) == len(before) - len(_END_THINK):
+                start = opened
         if turn.get("tool_calls"):
             ends = [at for at in (text.find(stop, end) for stop in self._stops) if at >= 0]
             end = min(ends, default=end)

@@ -25,8 +25,8 @@ from tuneplan.tokens.files import unreadable
 from tuneplan.tokens.sentence_pieces import SentencePieceEncoder
 
 APPROXIMATE: Final = "approximate"
-_FILES: Final = ("tokenizer.json", "tekken.json", "tokenizer.model")
-_SUFFIXES: Final = (".json", ".model", ".tiktoken")
+_FILES: Final = ("tokenizer.json", "tekken.json", "tokenizer.model", "tokenizer.json.zip")
+_SUFFIXES: Final = (".json", ".json.zip", ".model", ".tiktoken")
 
 
 def _none() -> Mapping[str, str]:
@@ -118,7 +118,8 @@ def _named(name: str, model: str | None, is_path: bool) -> Tokenizer:  # noqa: F
             ),
             path=str(folder),
         )
-    problem = unreadable(path)
+    archived = path.suffix == ".zip" and path.is_file()
+    problem = None if archived else unreadable(path)
     if problem is not None:
         near = ", ".join(problem.near)
         text = message("near_files", "{problem} (near: {near})", problem=problem.message, near=near)
@@ -215,6 +216,8 @@ def from_file(
 def _encoder(path: Path, family: Family | None) -> Encoder:
     with path.open("rb") as file:
         start = file.read(4096)
+    if path.suffix == ".zip":
+        return TokenizersEncoder(path)
     if path.suffix == ".json":
         if b'"default_num_special_tokens"' in start or path.name.startswith("tekken"):
             return tekken_encoder(path, family)
