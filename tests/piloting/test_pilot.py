@@ -91,6 +91,8 @@ def test_a_small_job_is_trained_and_measured(tmp_path: Path, method: str) -> Non
     (one,) = kept(tmp_path)
     assert one["measurement_id"] == found["measurement_id"]
     assert one["origin"] == "pilot"
+    assert found["before"]["memory"]["peak_bytes"]["likely"] > 0
+    assert found["moved"] == []  # no accelerator is stated: there was no time to move
 
 
 def test_memory_that_runs_out_is_an_answer_with_its_stage(tmp_path: Path) -> None:

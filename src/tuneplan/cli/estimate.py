@@ -15,7 +15,8 @@ from tuneplan.cli.answering import (
     today,
 )
 from tuneplan.cli.commands import SpokenCommand
-from tuneplan.cli.options import JobRequest, answer_options, job_options
+from tuneplan.cli.options import JobRequest, answer_options, job_options, refuse_blank
+from tuneplan.language import say
 
 
 @click.command("estimate", cls=SpokenCommand)
@@ -24,11 +25,13 @@ from tuneplan.cli.options import JobRequest, answer_options, job_options
 @all_option
 @click.option(
     "--calibration",
-    type=click.Choice(["none", "shipped"]),
+    type=click.Choice(["none", "shipped", "own"]),
     default="shipped",
     show_default=True,
-    help="Ranges from measured runs, or from physics and stated priors alone.",
+    help="Ranges from physics and stated priors alone, from published runs, or from these and "
+    "your own measurements (tuneplan store list).",
 )
+@click.option("--store", metavar="FILE", help="Of your own measurements.")
 @answer_options
 @click.pass_context
 def command(
@@ -38,6 +41,7 @@ def command(
     require_fit: bool,
     full: bool,
     calibration: str,
+    store: str | None,
     as_json: bool,
 ) -> None:
     """Whether one configuration fits, how fast it is and what it costs.
@@ -51,7 +55,16 @@ def command(
     from tuneplan.report.estimate_answer import estimate_answer
 
     stated, day = job.read(), today()
-    sources = sources_for(stated, today=day, calibrated=calibration == "shipped")
+    refuse_blank("--store", store)
+    sources = sources_for(stated, today=day, calibrated=calibration != "none")
+    if calibration == "own":
+        from tuneplan.planner.recalibrating import with_own
+
+        sources, unused = with_own(sources, store)
+        for notice in unused:
+            click.echo(str(notice.message), err=True)
+    elif store is not None:
+        raise click.UsageError(say("--store is read with --calibration own"))
     estimate = estimate_job(stated, sources, replays=True)
     answer = estimate_answer(estimate, as_of=day.isoformat())
     show(answer, partial(estimate_text, full=full), as_json=as_json)

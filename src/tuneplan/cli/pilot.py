@@ -69,12 +69,14 @@ def command(
     )
     day = today()
     stated = job.read()
-    now = estimate_job(stated, sources_for(stated, today=day), replays=True)
+    sources = sources_for(stated, today=day)
+    now = estimate_job(stated, sources, replays=True)
     path = None if no_store else (store or str(store_path()))
     with ExitStack() as stack:
         append = stack.enter_context(Store(path)).append if path else None
         done = pilot_job(
             now,
+            sources,
             measured_at=datetime.now(tz=UTC).isoformat(timespec="seconds"),
             limits=limits,
             device=device,

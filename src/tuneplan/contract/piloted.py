@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import FiniteFloat
 
+from tuneplan.contract.answers import EstimateBody
 from tuneplan.contract.learned import LearnedFigure
 from tuneplan.contract.parts import Bytes, Header, Notice, Part, Range
 
@@ -47,8 +48,21 @@ class PilotEnvironment(Part):
     software: dict[str, str]
 
 
+class PilotMoved(Part):
+    """One figure of the estimate before and after the pilot."""
+
+    figure: str
+    before: Range
+    after: Range
+    because: str
+
+
 class PilotAnswer(Header):
-    """A short real run. ``status``: ok, oom, timeout, failed or interrupted."""
+    """A short real run. ``status``: ok, oom, timeout, failed or interrupted.
+
+    ``before`` and ``after`` are the estimate without and with what was measured here; ``after`` is
+    null where nothing could be learned.
+    """
 
     job: dict[str, Any]
     status: str
@@ -61,4 +75,7 @@ class PilotAnswer(Header):
     power_w: FiniteFloat | None
     figures: list[LearnedFigure]
     measurement_id: str | None
+    before: EstimateBody
+    after: EstimateBody | None
+    moved: list[PilotMoved]
     warnings: list[Notice]

@@ -72,8 +72,20 @@ def far_from_runs(
                 runs=_runs(far),
             )
         )
+    own = time.correction if time else None
+    if own is not None:
+        found.append(
+            message(
+                "own_measurements",
+                "the speed is corrected by {count} measurements of yours: {factor} times the "
+                "predicted step, {share} of its doubt is gone",
+                count=len(own.names),
+                factor=f"{own.factor:.3f}",
+                share=f"{own.share:.0%}",
+            )
+        )
     far = time.nearest if time else None
-    if far is not None and not far.is_near:
+    if own is None and far is not None and not far.is_near:
         found.append(
             message(
                 "no_near_speed",

@@ -289,6 +289,7 @@ def _time(
             resolved.schedule,
             checkpoint_bytes=storage.checkpoint_bytes,
             calibration=sources.calibration,
+            own=sources.own,
         )
     except (
         NotSupported

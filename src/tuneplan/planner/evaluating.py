@@ -9,7 +9,9 @@ from typing import Final
 from tuneplan.calibration.applying import MemoryPhysics, calibrated_memory, calibrated_step
 from tuneplan.calibration.calibrated import Calibration
 from tuneplan.calibration.hierarchy import Nearest
-from tuneplan.calibration.situations import situation_of
+from tuneplan.calibration.own import Correction, Own, Place
+from tuneplan.calibration.owning import corrected_step
+from tuneplan.calibration.situations import Situation, situation_of
 from tuneplan.estimation.batches import (
     BatchShape,
     Padding,
@@ -225,7 +227,11 @@ def listed_operations(walked: Walked) -> tuple[Operation, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeAnswer:
-    """One step, and the run where the data is known."""
+    """One step, and the run where the data is known.
+
+    Attributes:
+        nearest: Of the published runs; ``correction`` is what the user's own say.
+    """
 
     step: StepTime
     run: RunTime | None
@@ -233,6 +239,7 @@ class TimeAnswer:
     mfu_fraction: float | None
     hfu_fraction: float | None
     nearest: Nearest | None = None
+    correction: Correction | None = None
 
 
 def evaluate_step(
@@ -326,14 +333,20 @@ def evaluate_time(
     *,
     checkpoint_bytes: float,
     calibration: Calibration | None = None,
+    own: Own | None = None,
 ) -> TimeAnswer:
-    """The step, rates and utilisation; with data the whole run."""
+    """The step, rates and utilisation; with data the whole run.
+
+    ``own`` are the user's measurements, which go before the calibration by published runs.
+    """
     physics, operations = evaluate_step(
         model, recipe, parallelism, cluster, curves, batch, statistics
     )
-    step, nearest = calibrated_step(
-        calibration, situation_of(recipe, parallelism, cluster.accelerator), physics
-    )
+    situation = situation_of(recipe, parallelism, cluster.accelerator)
+    step, nearest = calibrated_step(calibration, situation, physics)
+    correction = None
+    if own is not None:
+        step, correction = corrected_step(own, place_of(situation, model, batch), step)
     per_token = model_flop_per_token(model, recipe, sequence_length=batch.sequence_length)
     again = recompute_flop(operations) / batch.positions if batch.positions else 0.0
     peak = _peak_flop_per_s(cluster.accelerator, recipe)
@@ -369,6 +382,17 @@ def evaluate_time(
         mfu_fraction=per_token * positions / capacity if capacity else None,
         hfu_fraction=(per_token + again) * positions / capacity if capacity else None,
         nearest=nearest,
+        correction=correction,
+    )
+
+
+def place_of(situation: Situation, model: ModelArchitecture, batch: BatchShape) -> Place:
+    """A job among those that the user has measured."""
+    return Place(
+        situation=situation,
+        parameters=float(model.total_parameters),
+        micro_batch_tokens=float(batch.positions),
+        length=float(batch.sequence_length),
     )
 
 

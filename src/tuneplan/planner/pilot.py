@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from tuneplan.calibration.own import Own
 from tuneplan.contract.job_document import job_document
 from tuneplan.errors import InvalidRequest, MissingExtra, Mistake
 from tuneplan.frozen import dataclass
@@ -14,9 +15,11 @@ from tuneplan.language import message, say
 from tuneplan.piloting.batches import pilot_lengths
 from tuneplan.piloting.runner import PilotRun, measurement_of, run_pilot
 from tuneplan.piloting.wire import PilotRequest
-from tuneplan.planner.estimate import JobEstimate
+from tuneplan.planner.estimate import JobEstimate, estimate_resolved
 from tuneplan.planner.learning import LearnedFigure, figures_of
+from tuneplan.planner.recalibrating import observe
 from tuneplan.planner.resolving import Resolved
+from tuneplan.planner.sources import Sources
 from tuneplan.planner.trace_requests import request_of
 from tuneplan.spec.answer import Notice
 from tuneplan.spec.measurement import Measurement, Status
@@ -60,6 +63,7 @@ class JobPilot:
     Attributes:
         stage: Where it stopped, if it did, in the doctor's words.
         figures: Measured beside predicted.
+        after: The estimate with what was measured here; None where nothing could be.
         id: Under which the store keeps the measurement; None where it is not kept.
     """
 
@@ -70,10 +74,12 @@ class JobPilot:
     figures: tuple[LearnedFigure, ...]
     notices: tuple[Notice, ...]
     id: str | None
+    after: JobEstimate | None
 
 
 def pilot_job(
     now: JobEstimate,
+    sources: Sources,
     *,
     measured_at: str,
     limits: PilotLimits | None = None,
@@ -86,6 +92,7 @@ def pilot_job(
 
     Args:
         now: The estimate of the job.
+        sources: Catalogues, with the measurements that are known already.
         measured_at: ISO 8601.
         limits: Steps, time, memory.
         device: ``auto``, ``cpu``, ``cuda`` or ``mps``.
@@ -117,7 +124,18 @@ def pilot_job(
         figures=tuple(figures_of(measurement, now)),
         notices=tuple(_notices(resolved, run)),
         id=append(measurement) if append else None,
+        after=_after(now, measurement, sources),
     )
+
+
+def _after(now: JobEstimate, measurement: Measurement, sources: Sources) -> JobEstimate | None:
+    """The job estimated again, with this measurement beside those that were known."""
+    observation = observe("pilot", measurement, now)
+    if observation is None or measurement.status is not Status.OK:
+        return None
+    known = sources.own.observations if sources.own else ()
+    own = Own(observations=(*known, observation))
+    return estimate_resolved(now.resolved, replace(sources, own=own), replays=True)
 
 
 def pilot_request(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuneplan.calibration.calibrated import Calibration
+from tuneplan.calibration.own import Own
 from tuneplan.catalog.accelerators import AcceleratorCatalog, load_accelerators
 from tuneplan.catalog.calibration import load_calibration
 from tuneplan.catalog.kernels import load_curves
@@ -34,6 +35,7 @@ class Sources:
         refreshed_prices: What ``tuneplan prices refresh`` wrote; None where it does not count.
         calibrated: Whether ranges (and, where it helps, likely figures) come from measured runs.
         fitted: A calibration in place of the bundled one.
+        own: The user's own measurements; None where they are not asked for.
     """
 
     model_files: tuple[Path, ...] = ()
@@ -44,6 +46,7 @@ class Sources:
     refreshed_prices: Path | None = None
     calibrated: bool = True
     fitted: Calibration | None = None
+    own: Own | None = None
 
     @property
     def calibration(self) -> Calibration | None:

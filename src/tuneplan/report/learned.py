@@ -77,7 +77,7 @@ def figures_table(figures: list[LearnedFigure]) -> RenderableType:
             figure_label(figure.quantity),
             amount(figure.quantity, figure.measured),
             amount(figure.quantity, figure.predicted.likely) if figure.predicted else UNKNOWN,
-            (_range(figure.quantity, figure.predicted) if figure.predicted else UNKNOWN),
+            (range_text(figure.quantity, figure.predicted) if figure.predicted else UNKNOWN),
             UNKNOWN if figure.error_fraction is None else f"{figure.error_fraction:+.1%}",
             UNKNOWN
             if figure.inside_interval is None
@@ -90,7 +90,7 @@ def figures_table(figures: list[LearnedFigure]) -> RenderableType:
     return table(columns, rows)
 
 
-def _range(quantity: str, predicted: Range) -> str:
+def range_text(quantity: str, predicted: Range) -> str:
     """Both ends; the unit once where it is the same."""
     low, high = amount(quantity, predicted.low), amount(quantity, predicted.high)
     number, _, unit = low.rpartition(" ")
@@ -102,6 +102,7 @@ def figure_label(quantity: str) -> str:
     return {
         "step_s": say("time of an optimizer step"),
         "train_s": say("training in all"),
+        "total_s": say("the whole run"),
         "tokens_per_s_per_accelerator": say("tokens a second and card, padding included"),
         "real_tokens_per_s_per_accelerator": say("tokens a second and card"),
         "samples_per_s": say("samples a second"),

@@ -12,6 +12,7 @@ from tuneplan.contract.parts import Range, range_model
 from tuneplan.contract.piloted import (
     PilotAnswer,
     PilotEnvironment,
+    PilotMoved,
     PilotPeak,
     PilotStable,
     PilotStep,
@@ -19,12 +20,12 @@ from tuneplan.contract.piloted import (
 from tuneplan.language import say
 from tuneplan.piloting.stability import step_range
 from tuneplan.planner.pilot import JobPilot
-from tuneplan.report.estimate_answer import notice_models
-from tuneplan.report.learned import ID_LENGTH, figures_table
+from tuneplan.report.estimate_answer import estimate_body, notice_models
+from tuneplan.report.learned import ID_LENGTH, figure_label, figures_table, range_text
 from tuneplan.report.learned_answer import figure_model
 from tuneplan.report.ledger import ledger
 from tuneplan.report.page import Page
-from tuneplan.report.tables import facts, heading, paragraph, render
+from tuneplan.report.tables import Column, facts, heading, paragraph, render, table
 from tuneplan.units import format_duration, format_gib
 
 if TYPE_CHECKING:
@@ -73,8 +74,39 @@ def pilot_answer(pilot: JobPilot, *, as_of: str) -> PilotAnswer:
         power_w=pilot.measurement.power_w,
         figures=[figure_model(figure) for figure in pilot.figures],
         measurement_id=pilot.id,
+        before=estimate_body(pilot.now),
+        after=estimate_body(pilot.after) if pilot.after else None,
+        moved=list(_moved(pilot)),
         warnings=notice_models(pilot.notices),
     )
+
+
+def _moved(pilot: JobPilot) -> Iterator[PilotMoved]:
+    """Figures that the pilot has changed."""
+    before, after = pilot.now.time, pilot.after.time if pilot.after else None
+    if before is None or after is None or after.correction is None:
+        return
+    because = say(
+        "measured here: {factor} times the predicted step",
+        factor=f"{after.correction.factor:.3f}",
+    )
+    pairs = [
+        ("step_s", before.step.step_s, after.step.step_s),
+        (
+            "tokens_per_s_per_accelerator",
+            before.tokens_per_s_per_accelerator,
+            after.tokens_per_s_per_accelerator,
+        ),
+    ]
+    if before.run is not None and after.run is not None:
+        pairs += [
+            ("train_s", before.run.train_s, after.run.train_s),
+            ("total_s", before.run.total_s, after.run.total_s),
+        ]
+    for figure, old, new in pairs:
+        yield PilotMoved(
+            figure=figure, before=range_model(old), after=range_model(new), because=because
+        )
 
 
 def _step(pilot: JobPilot) -> Range | None:
@@ -100,9 +132,29 @@ def _blocks(answer: PilotAnswer, page: Page) -> Iterator[RenderableType]:
     yield facts(list(_facts(answer)))
     if answer.figures:
         yield figures_table(answer.figures)
+    if answer.moved:
+        yield heading(say("What the pilot moves"))
+        yield _moved_table(answer.moved)
     if answer.measurement_id is not None:
         yield paragraph(say("Kept as {id}.", id=answer.measurement_id[:ID_LENGTH]))
     yield from ledger([], answer.warnings, page, full=True)
+
+
+def _moved_table(moved: list[PilotMoved]) -> RenderableType:
+    columns = [
+        Column(name=say("figure")),
+        Column(name=say("before"), right=True),
+        Column(name=say("after"), right=True),
+    ]
+    rows = [
+        (
+            figure_label(one.figure),
+            range_text(one.figure, one.before),
+            range_text(one.figure, one.after),
+        )
+        for one in moved
+    ]
+    return table(columns, rows)
 
 
 def _verdict(answer: PilotAnswer) -> str:

@@ -1,0 +1,81 @@
+"""Kept measurements move an estimate as far as they speak of it, and say so."""
+
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from tuneplan.contract.job_document import job_document
+from tuneplan.contract.reading import load_job
+from tuneplan.planner.estimate import JobEstimate, estimate_job
+from tuneplan.planner.recalibrating import recalibrate, with_own
+from tuneplan.planner.sources import Sources
+from tuneplan.spec.measurement import Measurement, Origin, Status
+from tuneplan.store.store import Store
+
+SOURCES = Sources(today=date(2026, 12, 1))
+JOB = {
+    "model": "Qwen/Qwen2.5-7B-Instruct",
+    "method": "lora",
+    "data": {"num_samples": 10_000, "mean_tokens": 700},
+    "training": {"max_length": 2048, "per_device_train_batch_size": 2},
+    "hardware": {"accelerator": "H100 SXM", "accelerators_per_node": 1},
+}
+
+
+def estimated(sources: Sources = SOURCES, **changes: object) -> JobEstimate:
+    return estimate_job(load_job(JOB, overrides=changes), sources)
+
+
+def measured(now: JobEstimate, slower: float, **facts: object) -> Measurement:
+    assert now.time is not None
+    return Measurement(
+        origin=Origin.PILOT,
+        job=job_document(now.resolved.job, now.assumptions),
+        tokens_per_s_per_accelerator=now.time.tokens_per_s_per_accelerator.likely / slower,
+        relative_error=0.01,
+        **facts,
+    )
+
+
+def step_s(now: JobEstimate) -> float:
+    assert now.time is not None
+    return now.time.step.step_s.likely
+
+
+def test_a_measured_job_is_estimated_as_it_was_measured() -> None:
+    now = estimated()
+    own = recalibrate([("m1", measured(now, 1.4))], SOURCES).own
+    after = estimated(replace(SOURCES, own=own))
+    assert step_s(after) == pytest.approx(1.4 * step_s(now), rel=0.02)
+    assert after.time is not None
+    assert now.time is not None
+    width = after.time.step.step_s.high / after.time.step.step_s.low
+    assert width < 1.1 < now.time.step.step_s.high / now.time.step.step_s.low
+    assert sum(term.value for term in after.time.step.terms) == pytest.approx(step_s(after))
+    assert "own_measurements" in [notice.message.code for notice in after.notices]
+
+
+def test_another_length_moves_less_and_keeps_more_doubt() -> None:
+    now = estimated()
+    own = recalibrate([("m1", measured(now, 1.4))], SOURCES).own
+    corrected = replace(SOURCES, own=own)
+    longer = {"training.max_length": 8192, "training.packing": True}
+    before, after = estimated(**longer), estimated(corrected, **longer)
+    assert 1.2 < step_s(after) / step_s(before) < 1.4
+    assert after.time is not None
+    assert after.time.correction is not None
+    assert 0.5 < after.time.correction.share < 1
+
+
+def test_what_cannot_be_predicted_any_more_is_told_and_left_out(tmp_path: Path) -> None:
+    now = estimated()
+    lost = replace(measured(now, 1.1), job={"model": "a-model/that-is-gone"})
+    failed = measured(now, 3.0, status=Status.OOM)
+    with Store(tmp_path / "store.sqlite3") as store:
+        store.append_all([lost, failed, measured(now, 1.2)])
+    sources, notices = with_own(SOURCES, str(tmp_path / "store.sqlite3"))
+    assert sources.own is not None
+    assert len(sources.own.observations) == 1
+    assert [notice.message.code for notice in notices] == ["measurement_unused"]
