@@ -11,6 +11,9 @@ import pytest
 import torch  # noqa: F401 - without it nothing here means anything
 import yaml
 
+from tuneplan.catalog.accelerators import load_accelerators
+from tuneplan.planner.measure_chip import measure_chip
+
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
@@ -144,3 +147,15 @@ def test_what_no_pilot_runs_is_refused_with_status_2(
     )
     assert done.returncode == 2
     assert json.loads(done.stdout)["errors"]
+
+
+def test_this_machine_s_processor_is_measured(tmp_path: Path) -> None:
+    file = tmp_path / "chip.yaml"
+    file.write_text(measure_chip(device="cpu", as_of="2026-12-01"))
+    (entry,) = [
+        entry
+        for entry in load_accelerators([file]).accelerators
+        if entry.as_of == "2026-12-01" and "--measure" in entry.source
+    ]
+    assert 1e9 < entry.dense_flop_per_s["float32"] < 1e15
+    assert 1e8 < entry.memory_bandwidth_bytes_per_s < 1e13

@@ -8,7 +8,9 @@ import click
 
 from tuneplan.cli.answering import show, today
 from tuneplan.cli.commands import SpokenCommand
-from tuneplan.cli.options import answer_options
+from tuneplan.cli.options import answer_options, refuse_blank
+from tuneplan.cli.output import print_text, write_file
+from tuneplan.language import say
 
 
 @click.command("catalog", cls=SpokenCommand)
@@ -20,9 +22,30 @@ from tuneplan.cli.options import answer_options
     multiple=True,
     help="Your own facts of this kind; they come before the bundled ones.",
 )
+@click.option(
+    "--measure",
+    is_flag=True,
+    help="Measure the chip of this machine; writes an accelerator file (extra pilot).",
+)
+@click.option(
+    "--device", type=click.Choice(["auto", "cpu", "cuda", "mps"]), default="auto", help="Of it."
+)
+@click.option("-o", "--output", metavar="FILE", help="Where that file is written; else shown.")
 @answer_options
-def command(kind: str, name: str | None, *, files: tuple[str, ...], as_json: bool) -> None:
+def command(
+    kind: str,
+    name: str | None,
+    *,
+    files: tuple[str, ...],
+    measure: bool,
+    device: str,
+    output: str | None,
+    as_json: bool,
+) -> None:
     """Facts with their source and date: all of a KIND in a list, or one NAME in full."""
+    if measure:
+        _measure(kind, device, output)
+        return
     from tuneplan.catalog.offers import refreshed_file
     from tuneplan.planner.sources import Sources
     from tuneplan.report.catalog import catalog_text
@@ -38,3 +61,16 @@ def command(kind: str, name: str | None, *, files: tuple[str, ...], as_json: boo
     )
     answer = catalog_answer(kind, name, sources, as_of=day.isoformat())
     show(answer, catalog_text, as_json=as_json)
+
+
+def _measure(kind: str, device: str, output: str | None) -> None:
+    from tuneplan.planner.measure_chip import measure_chip
+
+    if kind != "accelerators":
+        raise click.UsageError(say("--measure is for accelerators"))
+    refuse_blank("--output", output)
+    text = measure_chip(device=device, as_of=today().isoformat())
+    if output is None:
+        print_text(text)
+    else:
+        write_file(output, text)

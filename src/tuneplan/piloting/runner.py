@@ -105,7 +105,7 @@ def _started(words: list[str], said: IO[bytes]) -> subprocess.Popen[bytes]:
             stdout=said,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            env=_environment(),
+            env=child_environment(),
         )
     finally:
         if main:
@@ -124,7 +124,8 @@ def _command(python: str, num_processes: int, asked: Path, events: Path) -> list
     return [python, *launcher, *worker]
 
 
-def _environment() -> dict[str, str]:
+def child_environment() -> dict[str, str]:
+    """The environment of a child that runs our own code."""
     source = str(Path(__file__).resolve().parents[2])
     paths = os.environ.get("PYTHONPATH", "")
     return {
