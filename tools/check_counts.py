@@ -257,8 +257,9 @@ def sequences(row: dict[str, Any], family: Any) -> Iterator[Pieces]:
         asked = [turn(one) for one in row["conversations"]]
         for key in ("chosen", "rejected"):
             pieces = family.chat([*asked, turn(row[key])], lines)
-            answers = [at for at, (_, is_learned) in enumerate(pieces) if is_learned]
-            yield [(text, at == answers[-1]) for at, (text, _) in enumerate(pieces)]
+            answer = [at for at, (_, is_learned) in enumerate(pieces) if is_learned][-1]
+            # From where the answer begins, all is learned.
+            yield [(text, at >= answer) for at, (text, _) in enumerate(pieces)]
     else:
         yield family.chat(conversation(row), lines)
 

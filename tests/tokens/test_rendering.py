@@ -6,7 +6,7 @@ from tuneplan.errors import InputError
 from tuneplan.tokens.encoders import ApproximateEncoder
 from tuneplan.tokens.families import load_families
 from tuneplan.tokens.rendering import FormatRenderer, renderer_for
-from tuneplan.tokens.shapes import Chat, Plain, RowProblem
+from tuneplan.tokens.shapes import Chat, Plain, RowProblem, Shape, samples_of
 from tuneplan.tokens.templates import TemplateRenderer
 from tuneplan.tokens.tokenizers import Tokenizer
 
@@ -160,6 +160,19 @@ class TestTemplates:
         said = [("user", "q"), ("assistant", "b"), ("user", "q"), ("assistant", "c")]
         rendered = TemplateRenderer(source, {}, ["</s>"]).render(chat(*said))
         assert learned(rendered) == ["<think>t</think>b</s>", "c</s>"]
+
+    def test_of_a_pair_all_that_follows_the_prompt_is_learned(self):
+        # trl 1.16 dpo_trainer.py `tokenize_fn`: the line break after the end token too.
+        row = {"prompt": [{"role": "user", "content": "q"}], "chosen": "a", "rejected": "b"}
+        tokenizer = Tokenizer(
+            name="t", source="here", encoder=ApproximateEncoder(), chat_template=CHATML
+        )
+        renderer = renderer_for(tokenizer)
+        rendered = [renderer.render(one) for one in samples_of(row, Shape.PREFERENCE)]
+        assert [learned(one) for one in rendered] == [["a<|im_end|>\n"], ["b<|im_end|>\n"]]
+        (one,) = samples_of({**row, "completion": [{"role": "assistant", "content": "a"}]},
+                            Shape.PROMPT_COMPLETION)  # fmt: skip
+        assert learned(renderer.render(one)) == ["a<|im_end|>"]
 
     def test_a_template_that_picks_text_out_of_parts_gets_parts(self):
         source = "{% for m in messages %}<{{ m['content'][0]['text'] }}>{% endfor %}"

@@ -64,9 +64,10 @@ class Renderer:
         """
         if isinstance(sample, Plain):
             return self._plain(sample)
-        if not sample.pictures:
-            return self.chat.render(sample)
-        return self._illustrated(sample, folder)
+        rendered = (
+            self._illustrated(sample, folder) if sample.pictures else self.chat.render(sample)
+        )
+        return _to_end(rendered) if sample.to_end else rendered
 
     def _illustrated(self, chat: Chat, folder: Path) -> Rendered:
         """A conversation with pictures: a placeholder in the text, its other tokens beside it."""
@@ -110,6 +111,14 @@ class Renderer:
         start = self.bos + sample.prompt
         text = start + sample.completion + end
         return Rendered(text, ((len(start) if sample.prompt else 0, len(text)),))
+
+
+def _to_end(rendered: Rendered) -> Rendered:
+    """With all that follows the last learned part learned too."""
+    if not rendered.spans:
+        return rendered
+    start, _ = rendered.spans[-1]
+    return replace(rendered, spans=(*rendered.spans[:-1], (start, len(rendered.text))))
 
 
 def renderer_for(tokenizer: Tokenizer, pictures: Pictures | None = None) -> Renderer:

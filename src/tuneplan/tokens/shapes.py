@@ -62,12 +62,14 @@ class Chat:
         messages: With ``role``, ``content`` (text) and perhaps ``tool_calls``, as templates want.
         first_trained: Assistant messages before this index are prompt and not learned from.
         tools: Tool descriptions, where the row has them.
+        to_end: All that follows the prompt is learned, what the template writes last with it.
         pictures: The pictures of the row; each has its mark (``multimodal.PICTURE``) in a message.
     """
 
     messages: tuple[Mapping[str, Any], ...]
     first_trained: int = 0
     tools: tuple[Any, ...] = ()
+    to_end: bool = False
     pictures: tuple[object, ...] = ()
 
 
@@ -224,8 +226,9 @@ def _prompted(
 def _pair(row: Mapping[str, Any]) -> tuple[Sample, Sample]:
     """Chosen and rejected, each with the whole prompt before it.
 
-    trl 1.10 ``dpo_trainer.py`` ``DataCollatorForPreference`` runs both as sequences of their own;
-    without a ``prompt`` what they share at the start is the prompt (``extract_prompt``).
+    trl 1.16 ``dpo_trainer.py`` ``DataCollatorForPreference`` runs both as sequences of their own,
+    and learns from where the prompt ends (``tokenize_fn``) to where the text does; without a
+    ``prompt`` what they share at the start is the prompt (``extract_prompt``).
     """
     chosen, rejected = row["chosen"], row["rejected"]
     asked = _pair_prompt(row)
@@ -251,6 +254,7 @@ def _pair(row: Mapping[str, Any]) -> tuple[Sample, Sample]:
                 messages=(*prompt_turns, *answer),
                 first_trained=len(prompt_turns),
                 tools=_tools(row),
+                to_end=True,
             ),
             row,
             (*raw, *_listed(row[key])),
@@ -409,5 +413,6 @@ def _with_pictures(chat: Chat, row: Mapping[str, Any], turns: object = ()) -> Ch
         messages=messages,
         first_trained=chat.first_trained,
         tools=chat.tools,
+        to_end=chat.to_end,
         pictures=pictures,
     )
