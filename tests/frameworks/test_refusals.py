@@ -46,6 +46,13 @@ def test_bits_that_a_format_does_not_store_are_refused(kind, bits):
     assert "quantization.bits" in mistakes_of(recipe)
 
 
+def test_an_awq_base_is_refused_by_name():
+    recipe = stated("trl", "qlora", quantization=StatedQuantization(type="awq"))
+    mistake = mistakes_of(recipe)["quantization.type"]
+    assert "AWQ base" in str(mistake.message)
+    assert mistake.near == ("nf4", "fp4", "int8", "gptq")
+
+
 def test_an_adapter_with_full_training_is_refused():
     recipe = stated("trl", "full", adapter=StatedAdapter(r=8))
     assert mistakes_of(recipe)["adapter.r"].near == ("lora", "qlora")

@@ -19,6 +19,7 @@ LOSSES: Final = ("auto", "full", "chunked", "fused")
 PADDINGS: Final = ("longest", "max_length", "grouped", "none")
 CHECKPOINTING: Final = ("true", "false", "full", "none", "selective", "offload", "unsloth")
 _QUANTIZED: Final = ("nf4", "fp4", "int8", "gptq")
+_LATER_QUANTIZED: Final = ("awq",)
 _BITS: Final = {"nf4": (4,), "fp4": (4,), "int8": (8,), "gptq": (2, 3, 4, 8)}
 
 
@@ -113,8 +114,15 @@ def _check_quantization(context: Context, method: Method, ledger: Ledger) -> Non
         )
     kind = stated.type.lower() if stated.type is not None else None
     if kind is not None and kind not in _QUANTIZED:
+        text = message("unknown_quantization", "{value!r} is not a quantisation", value=stated.type)
+        if kind in _LATER_QUANTIZED:
+            text = message(
+                "later_quantization",
+                "an {value} base has no formula yet, and is not traced",
+                value=kind.upper(),
+            )
         ledger.mistake(
-            message("unknown_quantization", "{value!r} is not a quantisation", value=stated.type),
+            text,
             "quantization.type",
             stated.type,
             near=_QUANTIZED,
