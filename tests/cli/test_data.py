@@ -1,8 +1,11 @@
 """``data profile`` of a part, and ``data tokenize``, by their commands."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -68,3 +71,27 @@ def test_what_cannot_be_done_is_told_and_makes_no_folder(corpus, tmp_path, optio
     assert done.returncode == 2, done.stderr
     assert told in " ".join(done.stderr.split())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data.jsonl"]
+
+
+@pytest.mark.parametrize("command", ["profile", "tokenize"])
+def test_an_interrupted_command_ends_at_once_with_its_workers(tmp_path, command):
+    path = tmp_path / "large.jsonl"
+    row = json.dumps({"text": "a plan of many words, " * 300}) + "\n"
+    path.write_text(row * 6000)  # 40 MB: many seconds of work
+    line = [sys.executable, "-m", "tuneplan", "data", command, str(path), "--tokenizer", "qwen3"]
+    line += ["--workers", "2"]
+    if command == "tokenize":
+        line += ["-o", str(tmp_path / "out")]
+    process = subprocess.Popen(
+        line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    )
+    workers: list[str] = []
+    while len(workers) < 2 and process.poll() is None:
+        tasks = Path(f"/proc/{process.pid}/task").glob("*/children")
+        workers = " ".join(task.read_text() for task in tasks).split()
+    os.killpg(process.pid, signal.SIGINT)
+    stdout, stderr = process.communicate()
+    assert process.returncode == 130
+    assert stdout == b""
+    assert b"Traceback" not in stderr
+    assert not any(Path(f"/proc/{worker}").exists() for worker in workers)

@@ -182,10 +182,9 @@ class TokenizersEncoder:
         ]
 
     def _encoded(self, sequences: Sequence[Rendered]) -> list[Any]:
-        """What the library gives; where tokens lie in the text only if that is asked."""
-        uniform = all(sequence.is_uniform for sequence in sequences)
-        encode = self._tokenizer.encode_batch_fast if uniform else self._tokenizer.encode_batch
-        found: list[Any] = encode([one.text for one in sequences], add_special_tokens=False)
+        # Not `encode_batch_fast`: with tokenizers 0.23 it takes a quarter longer.
+        texts = [sequence.text for sequence in sequences]
+        found: list[Any] = self._tokenizer.encode_batch(texts, add_special_tokens=False)
         return found
 
 
