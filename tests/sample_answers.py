@@ -659,7 +659,7 @@ def out_of_memory() -> OomAnswer:
         stage=OomStage(
             name="later",
             confidence="high",
-            evidence=["12 optimizer step(s) had gone well"],
+            evidence=["12 optimizer steps had gone well"],
             within="first_backward",
         ),
         message=OomMessage(line=70, text="CUDA out of memory.", source="allocator", num_messages=2),

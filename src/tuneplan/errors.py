@@ -80,7 +80,11 @@ class InvalidRequest(InputError):
 
     def __init__(self, mistakes: Sequence[Mistake]) -> None:
         super().__init__(
-            message("invalid_request", "{count} mistake(s) in the request", count=len(mistakes))
+            message(
+                "invalid_request",
+                "{count} {count:~mistake/mistakes} in the request",
+                count=len(mistakes),
+            )
         )
         self._mistakes = tuple(mistakes)
 

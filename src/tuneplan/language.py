@@ -7,6 +7,7 @@ gettext key (the standard library's ``gettext``), so a translation is a catalogu
 from __future__ import annotations
 
 import gettext
+import string
 from collections.abc import Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 LANGUAGES: Final = ("en", "zh-TW", "zh-CN")
 _language: ContextVar[str] = ContextVar("language", default="en")
+_WORD: Final = ":~"
 _translations: dict[str, gettext.NullTranslations] = {}
 
 
@@ -31,7 +33,8 @@ class Message:
 
     Attributes:
         code: Stable and machine-readable, e.g. ``unknown_model``.
-        template: English, in ``str.format`` syntax; the key of the translation.
+        template: English, in ``str.format`` syntax; the key of the translation. Where a word hangs
+            on a number: ``{count} {count:~plan/plans}``.
         params: What the template names.
     """
 
@@ -43,7 +46,7 @@ class Message:
         return Message, (self.code, self.template, dict(self.params))
 
     def __str__(self) -> str:
-        return translate(self.template).format(**self.params)
+        return _filled(translate(self.template), self.params)
 
 
 def message(code: str, template: str, /, **params: Any) -> Message:
@@ -83,7 +86,24 @@ def untranslated_notice() -> Message | None:
 
 def say(template: str, /, **params: Any) -> str:
     """A sentence, label or heading in the current language."""
-    return translate(template).format(**params) if params else translate(template)
+    return _filled(translate(template), params) if params else translate(template)
+
+
+def _filled(template: str, params: Mapping[str, Any]) -> str:
+    """A template with its parameters; ``{count:~plan/plans}`` takes the word for the number."""
+    if _WORD in template:
+        return _Words().vformat(template, (), params)
+    return template.format(**params)
+
+
+class _Words(string.Formatter):
+    """Knows, beside the usual formats, ``~one/several``."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if not format_spec.startswith("~"):
+            return str(super().format_field(value, format_spec))
+        one, several = format_spec[1:].split("/")
+        return one if value == 1 else several
 
 
 def current_language() -> str:

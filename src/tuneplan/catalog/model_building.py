@@ -120,8 +120,8 @@ def _compare(architecture: ModelArchitecture, stored: StoredWeights) -> list[Mes
         return [
             message(
                 "weights_incomplete",
-                "{count} weight file(s) named by the index are absent ({names}), so the parameter "
-                "count was not checked",
+                "{count} weight {count:~file/files} named by the index {count:~is/are} absent "
+                "({names}), so the parameter count was not checked",
                 count=len(stored.missing_files),
                 names=", ".join(stored.missing_files[:3]),
             )

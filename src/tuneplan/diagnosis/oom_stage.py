@@ -147,7 +147,9 @@ def stage_of_log(log: Log) -> FoundStage:
     if found.stage not in IN_A_STEP or not progress.steps_done:
         return found
     evidence = message(
-        "steps_done", "{count} optimizer step(s) had gone well", count=progress.steps_done
+        "steps_done",
+        "{count} optimizer {count:~step/steps} had gone well",
+        count=progress.steps_done,
     )
     return FoundStage(
         stage=Stage.LATER,
@@ -243,7 +245,9 @@ def _of_progress(progress: _Progress) -> FoundStage:
         )
     if progress.steps_done:
         seen = message(
-            "steps_done", "{count} optimizer step(s) had gone well", count=progress.steps_done
+            "steps_done",
+            "{count} optimizer {count:~step/steps} had gone well",
+            count=progress.steps_done,
         )
         return FoundStage(stage=Stage.LATER, confidence=Confidence.HIGH, evidence=(seen,))
     return FoundStage(stage=Stage.UNKNOWN, confidence=Confidence.NONE)

@@ -85,7 +85,7 @@ def _batch(carrier: Carrier) -> None:
     if steps < 1:
         text = message(
             "global_batch_too_small",
-            "{total} samples a step are less than {micro} on each of {cards} card(s)",
+            "{total} samples a step are less than {micro} on each of {cards} {cards:~card/cards}",
             total=total,
             micro=micro,
             cards=cards,
@@ -97,8 +97,8 @@ def _batch(carrier: Carrier) -> None:
         carrier.carry(path, ("training.gradient_accumulation_steps", steps))
         text = message(
             "global_batch_rounded_down",
-            "{total} samples a step are {steps} micro-batch(es) of {micro} on each of {cards} "
-            "card(s), rounded down as LitGPT does",
+            "{total} samples a step are {steps} {steps:~micro-batch/micro-batches} of {micro} on "
+            "each of {cards} {cards:~card/cards}, rounded down as LitGPT does",
             total=total,
             steps=steps,
             micro=micro,

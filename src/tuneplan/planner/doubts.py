@@ -45,8 +45,8 @@ def _short_main_memory(resolved: Resolved, host_bytes: Estimate) -> Iterator[Mes
     if needed > cluster.host_memory_bytes:
         yield message(
             "short_main_memory",
-            "{have} of main memory are less than the {needed} that {count} process(es) of this "
-            "job need at least",
+            "{have} of main memory are less than the {needed} that {count} "
+            "{count:~process/processes} of this job need at least",
             have=format_gib(cluster.host_memory_bytes),
             needed=format_gib(needed),
             count=cluster.accelerators_per_node,

@@ -72,8 +72,9 @@ def _one_copy(at: Situation) -> Lever:
     ranks = _ranks(at)
     text = message(
         "change_one_copy",
-        "one copy in main memory while loading, not one for each of the {ranks} process(es) "
-        "(zero3_init, fsdp_cpu_ram_efficient_loading, low_cpu_mem_usage)",
+        "one copy in main memory while loading, not one for each of the {ranks} "
+        "{ranks:~process/processes} (zero3_init, fsdp_cpu_ram_efficient_loading, "
+        "low_cpu_mem_usage)",
         ranks=ranks,
     )
     saves = _whole_model(at) * (ranks - 1)

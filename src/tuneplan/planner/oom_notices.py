@@ -26,8 +26,8 @@ def on_configuration(configuration: Configuration) -> Iterator[Notice]:
     if keys:
         text = message(
             "keys_left_out",
-            "of the configuration {count} key(s) are not in this diagnosis ({names}): `tuneplan "
-            "check` says why",
+            "of the configuration {count} {count:~key is/keys are} not in this diagnosis "
+            "({names}): `tuneplan check` says why",
             count=len(keys),
             names=", ".join([key.path for key in keys[:_NAMED]] + ["..."] * (len(keys) > _NAMED)),
         )

@@ -304,7 +304,8 @@ def _too_many(task: Task, machines: Sequence[Machine]) -> Message:
     fewest = min(task.ways, key=lambda way: (way.num_machines, way.cards), default=None)
     return message(
         "pool_too_small",
-        "{name} asks for {machines} machine(s) with {cards} cards; the pool has {pool}",
+        "{name} asks for {machines} {machines:~machine/machines} with {cards} cards; the pool "
+        "has {pool}",
         name=task.name,
         machines=fewest.num_machines if fewest else 1,
         cards=fewest.cards if fewest else 1,

@@ -61,7 +61,7 @@ def money_text(money: Money | None) -> str:
 def _blocks(answer: BudgetAnswer, page: Page, *, full: bool) -> Iterator[RenderableType]:
     weeks = len(answer.calendar)
     names = " + ".join(value_text(job.job.get("model")) for job in answer.jobs)
-    yield heading(say("Budget of {names}: {weeks} week(s)", names=names, weeks=weeks))
+    yield heading(say("Budget of {names}: {weeks} {weeks:~week/weeks}", names=names, weeks=weeks))
     yield _sure(answer)
     yield paragraph("\n".join(_chances(answer)))
     for number, job in enumerate(answer.jobs, start=1):

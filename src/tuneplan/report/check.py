@@ -61,7 +61,7 @@ def _blocks(answer: CheckAnswer, page: Page, *, full: bool) -> Iterator[Renderab
     estimate = answer.estimate
     yield heading(title(estimate))
     yield paragraph(read_sentence(answer))
-    yield from verdict_blocks(estimate, answer.as_of, full=full)
+    yield from verdict_blocks(estimate, answer.as_of, full=full, ranges_follow=full)
     yield from lint_blocks(answer.lint)
     yield from _not_judged(answer.not_judged)
     if answer.silenced:

@@ -70,7 +70,9 @@ def plan_document(answer: PlanAnswer, first: CheckAnswer | None) -> Document:
         kind="plan",
         title=value_text(answer.job.get("model")),
         subtitle=say(
-            "{count} plan(s), {goal} first", count=len(answer.entries), goal=goal_label(answer.goal)
+            "{count} {count:~plan/plans}, {goal} first",
+            count=len(answer.entries),
+            goal=goal_label(answer.goal),
         ),
         as_of=answer.as_of,
         language=answer.language,

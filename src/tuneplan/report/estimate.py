@@ -40,6 +40,7 @@ from tuneplan.report.verdict import (
     fit_sentence,
     needed_text,
     percent_text,
+    ranges_sentence,
     run_sentences,
     smallest_sentence,
     title,
@@ -104,9 +105,9 @@ def figure_blocks(
 
 
 def verdict_blocks(
-    answer: EstimateBody, as_of: str | None, *, full: bool
+    answer: EstimateBody, as_of: str | None, *, full: bool, ranges_follow: bool = True
 ) -> Iterator[RenderableType]:
-    """Whether it fits, how long it takes and what it costs."""
+    """Whether it fits, how long it takes and what it costs; how ranges read, where some stand."""
     fit = answer.fit
     if isinstance(fit, list):
         count = stated_cards(answer)
@@ -119,13 +120,8 @@ def verdict_blocks(
     sentences = list(run_sentences(answer, as_of)) if possible else []
     if sentences:
         yield paragraph("\n".join(sentences))
-    yield paragraph(
-        say(
-            "Ranges read low – likely – high: P10 – P50 – P90 as far as known runs tell; "
-            "docs/accuracy.md (tuneplan validate) says how often they held."
-        ),
-        style="dim",
-    )
+    if ranges_follow or any(" – " in sentence for sentence in sentences):
+        yield paragraph(ranges_sentence(), style="dim")
 
 
 def stated_cards(answer: EstimateBody) -> int:

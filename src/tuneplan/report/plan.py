@@ -61,7 +61,7 @@ def plan_text(answer: PlanAnswer, page: Page, *, full: bool = False) -> str:
 def _blocks(answer: PlanAnswer, page: Page, *, full: bool) -> Iterator[RenderableType]:
     yield heading(
         say(
-            "{model}: {count} plan(s), {goal} first",
+            "{model}: {count} {count:~plan/plans}, {goal} first",
             model=value_text(answer.job.get("model")),
             count=len(answer.entries),
             goal=goal_label(answer.goal),

@@ -69,7 +69,8 @@ def title_text(answer: ScheduleAnswer) -> str:
     if not answer.jobs:
         return say("No schedule on {cards} accelerators", cards=cards)
     return say(
-        "{jobs} job(s) on {cards} accelerators in {machines} machine(s)",
+        "{jobs} {jobs:~job/jobs} on {cards} accelerators in {machines} "
+        "{machines:~machine/machines}",
         jobs=jobs,
         cards=cards,
         machines=len(answer.machines),
@@ -91,7 +92,10 @@ def sentences(answer: ScheduleAnswer) -> Iterator[str]:
     yield say("All done after {time}.", time=time_range_text(answer.makespan_s))
     yield _goodness(answer)
     if total.num_late:
-        yield say("{count} job(s) end after their deadlines.", count=total.num_late)
+        yield say(
+            "{count} {count:~job ends after its deadline/jobs end after their deadlines}.",
+            count=total.num_late,
+        )
     if total.cost is not None:
         yield say(
             "Costs {amount} {currency}.",

@@ -31,9 +31,9 @@ def _facts(answer: DataTokenizeAnswer) -> list[tuple[str, str]]:
         (
             say("Written"),
             say(
-                "{output}: {count} shard(s), {size}, {format}",
+                "{output}: {count:,} {count:~shard/shards}, {size}, {format}",
                 output=answer.output,
-                count=format_count(len(answer.shards)),
+                count=len(answer.shards),
                 size=format_gb(answer.size_bytes),
                 format=answer.format,
             ),
@@ -45,9 +45,9 @@ def _facts(answer: DataTokenizeAnswer) -> list[tuple[str, str]]:
         (
             say("Samples"),
             say(
-                "{samples} of {files} file(s), {empty} without a token",
+                "{samples} of {files:,} {files:~file/files}, {empty} without a token",
                 samples=format_count(answer.num_samples),
-                files=format_count(len(answer.files)),
+                files=len(answer.files),
                 empty=format_count(answer.empty_sequences),
             ),
         ),
@@ -65,7 +65,9 @@ def _facts(answer: DataTokenizeAnswer) -> list[tuple[str, str]]:
     if settings.max_length is not None:
         rows.append((say("Longer samples"), _longer(answer, settings.max_length)))
     if answer.num_resumed:
-        found = say("{count} shard(s) were there already", count=format_count(answer.num_resumed))
+        found = say(
+            "{count:,} {count:~shard was/shards were} there already", count=answer.num_resumed
+        )
         rows.append((say("Resumed"), found))
     return rows
 

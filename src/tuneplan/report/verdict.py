@@ -163,3 +163,11 @@ def age_days(written: str, as_of: str | None) -> int | None:
         return max(0, (date.fromisoformat(as_of or "") - date.fromisoformat(written)).days)
     except ValueError:
         return None
+
+
+def ranges_sentence() -> str:
+    """How a range is to be read."""
+    return say(
+        "Ranges read low – likely – high: P10 – P50 – P90 as far as known runs tell; "
+        "docs/accuracy.md (tuneplan validate) says how often they held."
+    )

@@ -217,7 +217,7 @@ def _why_empty(files: Sequence[FileFacts], totals: Totals) -> Mistake:
     return Mistake(
         message=message(
             "empty_data_set",
-            "no sample in {paths}: {bad} bad row(s), {blank} blank line(s)",
+            "no sample in {paths}: {bad} bad {bad:~row/rows}, {blank} blank {blank:~line/lines}",
             paths=", ".join(file.path for file in files),
             bad=bad,
             blank=blank,

@@ -403,7 +403,8 @@ def _with_pictures(chat: Chat, row: Mapping[str, Any], turns: object = ()) -> Ch
         raise RowProblem(
             message(
                 "more_places_than_pictures",
-                "{places} places for pictures ({placeholder}) and {pictures} picture(s)",
+                "{places} places for pictures ({placeholder}) and {pictures} "
+                "{pictures:~picture/pictures}",
                 places=places,
                 placeholder=PLACEHOLDER,
                 pictures=len(pictures),

@@ -286,8 +286,8 @@ def _notices(totals: Totals) -> tuple[Notice, ...]:
             Notice(
                 message=message(
                     "nothing_to_learn",
-                    "{count} sample(s) have nothing to learn (a blank or missing answer); trainers "
-                    "keep them and so do the totals",
+                    "{count} {count:~sample has/samples have} nothing to learn (a blank or missing "
+                    "answer); trainers keep them and so do the totals",
                     count=totals.empty,
                 )
             )

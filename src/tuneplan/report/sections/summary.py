@@ -19,20 +19,13 @@ from tuneplan.report.tables import duration_scale
 from tuneplan.report.verdict import (
     fit_sentence,
     percent_text,
+    ranges_sentence,
     run_sentences,
     smallest_sentence,
     verdict_text,
 )
 from tuneplan.report.view import Block, Chart, Fact, Facts, Paragraph, Section
 from tuneplan.units import HOUR_S
-
-
-def ranges_sentence() -> str:
-    """How a range is to be read."""
-    return say(
-        "Ranges read low – likely – high: P10 – P50 – P90 as far as known runs tell; "
-        "docs/accuracy.md (tuneplan validate) says how often they held."
-    )
 
 
 def estimate_summary(answer: EstimateBody, as_of: str | None, *, cards: int = 1) -> Section:
