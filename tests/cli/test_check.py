@@ -201,3 +201,19 @@ def test_a_launch_line_over_a_configuration_tells_both_files_and_their_lines(
     places = {key["key"]: key["file"] for key in answer["carried"]}
     assert places["base_model"] == str(tmp_path / "train.yml")
     assert places["shell.options.num_processes"] == str(tmp_path / "run.sh")
+
+
+def test_how_ranges_read_is_said_only_where_ranges_stand(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text(
+        "model: meta-llama/Meta-Llama-3-70B\nmethod: full\ndata: {num_samples: 9, mean_tokens: 9}\n"
+        "hardware: {accelerator: RTX 4090}\n"
+    )
+    assert run(["check", str(job)]) == 0
+    shown = capsys.readouterr().out
+    assert "DOES NOT FIT" in shown
+    assert "Ranges read" not in shown
+    assert run(["check", str(AXOLOTL), *ON]) == 0
+    assert "Ranges read" in capsys.readouterr().out

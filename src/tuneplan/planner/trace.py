@@ -116,7 +116,7 @@ def trace_job(
     resolved = resolve_job(job, sources)
     if settings:
         check_fits_job(resolved)
-    request = replace(request_of(resolved), images=images, peft=settings)
+    request = replace(request_of(resolved, images), peft=settings)
     check_traceable(request)
     traced = _traced(request, sources.traces if use_cache else None, python, progress)
     formula = memory_by_formula(resolved, replays=True)
