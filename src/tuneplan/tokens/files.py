@@ -36,6 +36,8 @@ _BINARY: Final = ("parquet", "arrow")
 _NOT_READ: Final = (".bz2", ".xz", ".zip", ".7z", ".tar", ".xlsx", ".xls", ".pdf", ".docx")
 _NAMES_OF_DATA: Final = (".jsonl", ".json", ".ndjson", *_BY_NAME)
 
+_CHUNK_BYTES: Final = 1024 * 1024
+
 
 def file_format(path: str | Path) -> str:
     """``jsonl``, ``json``, ``csv``, ``tsv``, ``txt``, ``parquet``, ``arrow``; ``.gz``, ``.zst``.
@@ -52,18 +54,30 @@ def file_format(path: str | Path) -> str:
 
 def _format_inside(path: str | Path, name: str) -> str:
     with open_data(path) as file:
-        # One read at most: a stream that breaks later must not fail here.
+        # One read as a rule: a stream that breaks later must not fail here.
         start = file.read1(64 * 1024)
+        begins = start.removeprefix(UTF8_MARK).lstrip().startswith(b"{")
+        alone = begins and name.endswith(".json") and _is_one_line(start, file)
     binary = next((kind for mark, kind in _BY_START.items() if start.startswith(mark)), None)
     if binary is not None:
         return binary
     start = start.removeprefix(UTF8_MARK).lstrip()
-    if start.startswith(b"["):
+    if start.startswith(b"[") or alone:
         return "json"
     first = start.split(b"\n", 1)[0]
     # The file is one object over many lines where the first line alone is the start of one.
     is_open = first.strip() in (b"{", b"") or (first.startswith(b"{") and not _parses(first))
     return "json" if is_open and b"\n" in start and name.endswith(".json") else "jsonl"
+
+
+def _is_one_line(start: bytes, file: BufferedIOBase) -> bool:
+    """Whether the file is a single line: then it is an object, perhaps around a table."""
+    while start and b"\n" not in start:
+        try:
+            start = file.read1(_CHUNK_BYTES)
+        except (OSError, BrokenStream):
+            return False  # told where the stream is read
+    return not start.partition(b"\n")[2].strip()
 
 
 def _parses(line: bytes) -> bool:
