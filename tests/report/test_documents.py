@@ -310,3 +310,11 @@ def test_the_command_refuses_what_it_cannot_write(
     assert "is not written over" in capsys.readouterr().err
     assert run(["report", str(job), "--to", str(tmp_path / "no" / "a.md")]) == 2
     assert "cannot be written" in capsys.readouterr().err
+
+
+def test_a_plan_without_an_entry_says_what_to_relax() -> None:
+    none = sample_answers.plan().model_copy(update={"entries": [], "pareto": []})
+    told = markdown(plan_document(none, None))
+    assert "Nothing fits within the limits." in told
+    assert "To relax first" in told
+    assert workbook(plan_document(none, None))

@@ -77,7 +77,7 @@ def _blocks(answer: PlanAnswer, page: Page, *, full: bool) -> Iterator[Renderabl
             for entry in answer.entries[1:]:
                 yield _settings(entry)
     else:
-        yield paragraph("\n".join(_nothing(answer.rejected.by_reason)), style="red")
+        yield paragraph("\n".join(nothing_sentences(answer.rejected.by_reason)), style="red")
     if answer.next_best_lever is not None:
         yield paragraph(lever_text(answer.next_best_lever))
     yield from _search(answer)
@@ -227,7 +227,7 @@ def _search(answer: PlanAnswer) -> Iterator[RenderableType]:
         )
 
 
-def _nothing(reasons: Sequence[Rejection]) -> Iterator[str]:
+def nothing_sentences(reasons: Sequence[Rejection]) -> Iterator[str]:
     """That nothing is left, and which limit took away most, with what would come nearest."""
     yield say("Nothing fits within the limits.")
     near = [one for one in reasons if one.nearest_feasible]

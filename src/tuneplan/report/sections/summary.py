@@ -13,6 +13,7 @@ from tuneplan.report.amounts import (
     range_cell,
     words,
 )
+from tuneplan.report.plan import nothing_sentences
 from tuneplan.report.plan_charts import NARROW, WIDE, Interval, interval_bars
 from tuneplan.report.sections.alternatives import entry_name, full_name
 from tuneplan.report.tables import duration_scale
@@ -143,7 +144,10 @@ def plan_summary(answer: PlanAnswer) -> Section:
         return Section(
             name="summary",
             title=say("Summary"),
-            blocks=(Paragraph(text=say("Nothing fits within the limits."), tone="does_not_fit"),),
+            blocks=tuple(
+                Paragraph(text=text, tone="plain" if place else "does_not_fit")
+                for place, text in enumerate(nothing_sentences(answer.rejected.by_reason))
+            ),
         )
     best = answer.entries[0].estimate
     head = full_name(answer.entries[0])
