@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 import sample_answers
 import sample_money
+import sample_runs
 from tuneplan.contract.answers import Errors, Fit
 from tuneplan.contract.job_document import job_document
 from tuneplan.contract.parts import (
@@ -55,6 +56,10 @@ ANSWERS: dict[str, BaseModel] = {
     "data-profile": sample_answers.data_profile(),
     "data-tokenize": sample_answers.data_tokenize(),
     "validate": sample_answers.validation(),
+    "learn": sample_runs.learned(),
+    "store-list": sample_runs.stored(),
+    "watch": sample_runs.watched(),
+    "pilot": sample_runs.piloted(),
 }
 
 

@@ -145,14 +145,13 @@ def store_text(answer: StoreAnswer, page: Page) -> str:
     if not answer.measurements:
         return render([paragraph(say("{store} holds no measurement", store=answer.store))], page)
     columns = [
-        Column(name=say("id")),
-        Column(name=say("measured")),
+        Column(name=say("id"), keep=True),
+        Column(name=say("measured"), keep=True),
         Column(name=say("from")),
-        Column(name=say("model")),
-        Column(name=say("method")),
+        Column(name=say("job")),
         Column(name=say("card")),
-        Column(name=say("step"), right=True),
-        Column(name=say("allocated"), right=True),
+        Column(name=say("step"), right=True, keep=True),
+        Column(name=say("memory"), right=True, keep=True),
     ]
     rows = [_row(one) for one in answer.measurements]
     return render([heading(say("Kept in {store}", store=answer.store)), table(columns, rows)], page)
@@ -164,8 +163,7 @@ def _row(one: StoredMeasurement) -> tuple[str, ...]:
         one.measurement_id[:ID_LENGTH],
         (one.measured_at or one.kept_at)[:10],
         f"{one.origin}, {one.status}" if one.status != "ok" else one.origin,
-        one.model or UNKNOWN,
-        one.method or UNKNOWN,
+        ", ".join(word for word in (one.model, one.method) if word) or UNKNOWN,
         f"{count}{one.accelerator}" if one.accelerator else UNKNOWN,
         UNKNOWN if one.step_s is None else amount("step_s", one.step_s),
         UNKNOWN if one.peak_bytes is None else format_gib(one.peak_bytes),
