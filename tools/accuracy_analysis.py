@@ -2,4 +2,52 @@
 
 from __future__ import annotations
 
-ANALYSIS: dict[str, str] = {}
+ANALYSIS: dict[str, str] = {
+    "memory_one_reserved": (
+        "allocated memory of the same kind of runs is met; what is off is how much PyTorch's cache "
+        "holds beside it. `peft-old` (15 of its 17 runs 11 % high): its loop empties the cache "
+        "after each step and evaluates by generating text, which the replay of the formula does "
+        "not play; `tuneplan trace` does, and is near "
+        "([traces against runs](internals/trace_accuracy.md)). `swift-bm`: the published length is "
+        "a cap, the longest sample of a step is not known. A memory snapshot of one run of each "
+        "would settle the first; the lengths of the data the second."
+    ),
+    "speed_one": (
+        "the tail is `qwen` below 1,024 tokens, where kernels wait for the host: launches of its "
+        "remote code are slower than those that the launch floor was taken from. A profile of one "
+        "step on such a host would give its launch time."
+    ),
+    "speed_node": (
+        "`qwen` under ZeRO-2 and ZeRO-3, and `fsdpq` without checkpointing or with offload on "
+        "consumer cards: DeepSpeed's hooks and buckets, and transfers over PCIe beside compute, "
+        "are counted by bandwidth and exposed shares alone. A timeline (PyTorch's profiler) of one "
+        "ZeRO-2 step and of one step with offload would say what is exposed."
+    ),
+    "speed_all": (
+        "the pooled P90 is set by `bsg` (V100, published while it was tuned; its author puts the "
+        "noise at 40 %), `bsc` and `qwen` at short lengths or under ZeRO; all other sources are "
+        "inside. A rerun of any of these with its log would separate noise from error."
+    ),
+    "speed_held_out": (
+        "the same sources as without calibration: what is learned from other programs on the same "
+        "chip is a factor of a few per cent, and these are off by their own programs' overhead. "
+        "Runs of a second source with the same program would let it be learned."
+    ),
+    "speed_models": "as for held-out sources.",
+    "missed_oom_field": (
+        "few reports, each of which says less than a row of a table: those that are wrong stand "
+        "below with what is known of each."
+    ),
+    "coverage_memory_source": (
+        "on the wide side: with its source held out, a job has five or six other sources to go by, "
+        "whose errors differ by a factor of twenty, and a range that owns up to that covers nearly "
+        "all of the careful ones. More sources would narrow it; a narrower rule would fail the "
+        "next odd source."
+    ),
+    "coverage_memory_shipped": (
+        "the ranges have seen these runs; with each model held out they cover what they should."
+    ),
+    "coverage_throughput_shipped": (
+        "the ranges have seen these runs; with each model held out they cover what they should."
+    ),
+}

@@ -11,12 +11,13 @@ from statistics import median
 
 from accuracy_runs import ROOT, Case, Runs, cases
 
-from tuneplan.planner.validate import Validation
-from tuneplan.runs.comparison import Quantity, Verdicts
+from tuneplan.planner.validate import ValidatedRow, Validation
+from tuneplan.runs.comparison import Quantity, Verdicts, judge
 from tuneplan.runs.summaries import percentile
 
 INTERNALS = ROOT / "docs" / "internals"
 _NODE = 8
+FIELD = "field"  # the source of users' reports
 
 
 @dataclass(frozen=True)
@@ -185,14 +186,29 @@ def _era(key: str, name: str, found: Sequence[Case]) -> Figure:
     return Figure(key, name, len(errors), (0.08, 0.25), (0.04, 0.12), measured, None, note)
 
 
+def judged(rows: Iterable[ValidatedRow]) -> Verdicts:
+    """Verdicts on these rows."""
+    return judge(
+        (row.run.measured.out_of_memory, row.predicted.verdict)
+        for row in rows
+        if row.predicted is not None
+    )
+
+
 def _verdicts(runs: Runs) -> list[Figure]:
-    said: Verdicts = runs.shipped.verdicts
+    said = judged(row for row in runs.shipped.rows if row.run.source != FIELD)
+    field = judged(row for row in runs.shipped.rows if row.run.source == FIELD)
     labels = said.num_ran + said.num_out_of_memory
     return [
         Figure(
             "missed_oom", "ran out of memory, called `fits`", said.num_out_of_memory,
             (0.07, None), (0.0, None), (said.missed_oom_rate, None),
             note=f"{said.missed_oom} of {said.num_out_of_memory}",
+        ),
+        Figure(
+            "missed_oom_field", "the same of users' reports, which state less",
+            field.num_out_of_memory, (0.07, None), (0.0, None), (field.missed_oom_rate, None),
+            note=f"{field.missed_oom} of {field.num_out_of_memory}",
         ),
         Figure(
             "false_oom", "ran, called `does_not_fit`", said.num_ran,

@@ -1,6 +1,7 @@
 import csv
 import io
 import json
+import sys
 
 import pytest
 from rich.console import Console
@@ -10,6 +11,7 @@ from runs.rows_for_tests import FSDP_QLORA, LITGPT
 from tuneplan.planner.validate import validate
 from tuneplan.report.validation import print_validation
 from tuneplan.report.validation_export import rows_csv, validation_answer
+from tuneplan.report.validation_html import validation_html
 
 
 @pytest.fixture
@@ -41,6 +43,7 @@ def test_the_json_answer_has_the_fields_of_its_contract(validation):
         "likely",
         "error_fraction",
         "inside_interval",
+        "probability",
     }
     assert (odd["status"], odd["reason"], odd["predicted"]) == ("skipped", "method_unknown", None)
     assert set(answer["summary"][0]) >= {
@@ -69,3 +72,21 @@ def test_the_spreadsheet_has_a_line_for_each_compared_figure_and_each_skipped_ro
         ("odd-1", ""),
     ]
     assert lines[3]["reason"].startswith("the method 'other'")
+
+
+def test_the_page_has_tables_charts_and_nothing_to_load(validation):
+    page = validation_html(validation, as_of="2026-12-01")
+    assert page.count("<svg ") >= 4
+    assert "<table>" in page
+    assert "http://" not in page.replace("http://www.w3.org/", "")
+    assert "<script" not in page
+
+
+def test_without_the_extra_the_page_keeps_its_tables_and_says_how_to_install(
+    validation, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    page = validation_html(validation, as_of="2026-12-01")
+    assert "<svg " not in page
+    assert "<table>" in page
+    assert "tuneplan[report]" in page

@@ -25,7 +25,7 @@ def case(error, *, source="a", quantity=Quantity.ALLOCATED, method="lora", cards
 
 
 def of(summaries, quantity=Quantity.ALLOCATED, **group):
-    names = ("method", "framework", "accelerator", "source", "cards")
+    names = ("method", "framework", "accelerator", "source", "cards", "size")
     (found,) = [
         item
         for item in summaries

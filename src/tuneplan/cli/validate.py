@@ -24,7 +24,7 @@ from tuneplan.cli.output import console, print_json, write_file
     "--by",
     "group_by",
     multiple=True,
-    type=click.Choice(["source", "method", "framework", "accelerator"]),
+    type=click.Choice(["source", "method", "framework", "accelerator", "size"]),
     help="Groups of the error tables; source where none is given.",
 )
 @click.option(
@@ -37,6 +37,7 @@ from tuneplan.cli.output import console, print_json, write_file
     "of the row's own source.",
 )
 @click.option("--rows", "rows_file", metavar="FILE", help="Write every row to a CSV file.")
+@click.option("--html", "html_file", metavar="FILE", help="Write a page with charts and tables.")
 @answer_options
 def command(
     runs: str,
@@ -46,6 +47,7 @@ def command(
     group_by: tuple[str, ...],
     rows_file: str | None,
     choice: str,
+    html_file: str | None,
     as_json: bool,
 ) -> None:
     """Predict every measured run of a file and say how far off each prediction is.
@@ -71,6 +73,10 @@ def command(
     )
     if rows_file is not None:
         write_file(rows_file, rows_csv(found))
+    if html_file is not None:
+        from tuneplan.report.validation_html import validation_html
+
+        write_file(html_file, validation_html(found, as_of=day.isoformat()))
     if as_json:
         head = header("validate", as_of=day.isoformat())
         answer = ValidateAnswer(**head, **validation_answer(found))

@@ -222,6 +222,21 @@ class Compared(Part):
     likely: FiniteFloat
     error_fraction: FiniteFloat
     inside_interval: bool
+    probability: Fraction | None = None
+
+
+class PredictedTerm(Part):
+    """A term of the likely peak (bytes) or of the likely step (seconds)."""
+
+    kind: str
+    value: FiniteFloat
+
+
+class NearestRuns(Part):
+    """The measured runs closest to a job: how many by source, and what they share with it."""
+
+    runs: dict[str, int]
+    shared: list[str]
 
 
 class ValidatedRow(Part):
@@ -236,6 +251,10 @@ class ValidatedRow(Part):
     verdict: str | None = None
     out_of_memory: bool | None = None
     extra: dict[str, str] = Field(default_factory=dict)
+    memory_terms: list[PredictedTerm] = Field(default_factory=list)
+    time_terms: list[PredictedTerm] = Field(default_factory=list)
+    nearest_memory: NearestRuns | None = None
+    nearest_time: NearestRuns | None = None
 
 
 class ErrorSummary(Part):
@@ -247,6 +266,7 @@ class ErrorSummary(Part):
     accelerator: str | None = None
     source: str | None = None
     cards: str | None = None
+    size: str | None = None
     count: int
     median_abs_error_fraction: FiniteFloat | None = None
     p90_abs_error_fraction: FiniteFloat | None = None

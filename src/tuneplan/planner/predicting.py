@@ -58,6 +58,7 @@ class Predictor:
             memory_terms=_bare(answer.memory.terms),
             time_terms=_bare(time.step.terms) if time else (),
             model=resolved.model.name,
+            parameters=resolved.model.total_parameters,
             situation=situation_of(resolved.recipe, resolved.parallelism, resolved.accelerator),
             physics=answer.memory.physics,
         )

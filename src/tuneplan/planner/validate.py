@@ -21,7 +21,7 @@ from tuneplan.runs.evidence import read_evidence
 from tuneplan.runs.reading import Completeness, read_complete, read_records
 from tuneplan.runs.rows import MeasuredRun, measured_run
 from tuneplan.runs.skips import Skip
-from tuneplan.runs.summaries import SEVERAL, SINGLE, Case, Summary, summarise
+from tuneplan.runs.summaries import SEVERAL, SINGLE, Case, Summary, size_of, summarise
 from tuneplan.runs.to_job import to_job
 from tuneplan.spec.stated import StatedJob
 
@@ -269,6 +269,7 @@ def _cases(row: ValidatedRow) -> Iterable[Case]:
             accelerator=" ".join(row.job.hardware.accelerator) or "unknown",
             cards=SINGLE if run.accelerators == 1 else SEVERAL,
             comparison=item,
+            size=size_of(row.predicted.parameters) if row.predicted else "",
         )
 
 

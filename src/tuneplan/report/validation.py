@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-_GROUPS: Final = ("cards", "source", "method", "framework", "accelerator")
+_GROUPS: Final = ("cards", "source", "method", "framework", "accelerator", "size")
 
 
 def print_validation(
@@ -154,7 +154,7 @@ def _worst(rows: Sequence[ValidatedRow], *, memory: bool) -> Table:
     table.add_column(say("run"), no_wrap=True)
     for label in ("measured", "predicted", "error"):
         table.add_column(say(label), justify="right", no_wrap=True)
-    table.add_column(say("largest terms of the prediction"), ratio=1)
+    table.add_column(say("largest terms of the prediction, and the nearest runs"), ratio=1)
     for row in rows:
         item = max(
             (item for item in row.compared if item.quantity.is_memory is memory),
@@ -165,9 +165,30 @@ def _worst(rows: Sequence[ValidatedRow], *, memory: bool) -> Table:
             _value(item.quantity, item.measured),
             _value(item.quantity, item.likely),
             _signed(item.error_fraction),
-            largest_terms(row, memory=memory),
+            explained(row, memory=memory),
         )
     return table
+
+
+def explained(row: ValidatedRow, *, memory: bool) -> str:
+    """The largest terms of a prediction, and the measured runs that were closest to the job."""
+    terms, runs = largest_terms(row, memory=memory), nearest_runs(row, memory=memory)
+    return f"{terms}; {runs}" if runs else terms
+
+
+def nearest_runs(row: ValidatedRow, *, memory: bool) -> str:
+    """The measured runs that a range rests on, the most first; blank where on none."""
+    predicted = row.predicted
+    nearest = None
+    if predicted is not None:
+        nearest = predicted.nearest_memory if memory else predicted.nearest_time
+    if nearest is None or not nearest.rows:
+        return ""
+    ordered = sorted(nearest.rows.items(), key=lambda pair: (-pair[1], pair[0]))[:3]
+    found = ", ".join(say("{count} of {source}", count=n, source=name) for name, n in ordered)
+    if not nearest.fields:
+        return say("nearest runs: {runs}, none alike", runs=found)
+    return say("nearest runs: {runs}, same {shared}", runs=found, shared=", ".join(nearest.fields))
 
 
 def largest_terms(row: ValidatedRow, *, memory: bool, count: int = 4) -> str:

@@ -114,6 +114,7 @@ def reliability(
             share = sum(one <= level for one in known) / len(known)
             values.append({"level": level, "share": share, "runs": name})
     percent = {"format": ".0%", "tickCount": 5}
+    legend = {"orient": "bottom", "columns": 1, "labelLimit": 0}
     line = [{"level": 0.0, "share": 0.0}, {"level": 1.0, "share": 1.0}]
     band = [
         {"level": level, "low": max(level - 0.1, 0.0), "high": min(level + 0.1, 1.0)}
@@ -147,7 +148,7 @@ def reliability(
                     "x": x,
                     "y": y,
                     "color": {"field": "runs", "type": "nominal", "title": None,
-                              "scale": {"range": list(SERIES)}, "legend": {"orient": "bottom"}},
+                              "scale": {"range": list(SERIES)}, "legend": legend},
                 },
             },
         ],

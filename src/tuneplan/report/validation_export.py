@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from io import StringIO
 from typing import Any, Final
 
+from tuneplan.calibration.hierarchy import Nearest
 from tuneplan.planner.validate import ValidatedRow, Validation
 from tuneplan.report.validation import largest_terms
 from tuneplan.runs.comparison import Comparison, Verdicts
 from tuneplan.runs.summaries import Summary
-from tuneplan.spec.answer import Estimate
+from tuneplan.spec.answer import Estimate, Term
 
 _PREDICTED: Final = (
     "peak_bytes",
@@ -92,13 +93,28 @@ def _row_answer(row: ValidatedRow) -> dict[str, Any]:
                 "likely": item.likely,
                 "error_fraction": item.error_fraction,
                 "inside_interval": item.inside_interval,
+                "probability": item.probability,
             }
             for item in row.compared
         ],
         "verdict": None if predicted is None else predicted.verdict,
         "out_of_memory": row.run.measured.out_of_memory,
         "extra": dict(row.run.extra),
+        "memory_terms": [] if predicted is None else _terms(predicted.memory_terms),
+        "time_terms": [] if predicted is None else _terms(predicted.time_terms),
+        "nearest_memory": None if predicted is None else _nearest(predicted.nearest_memory),
+        "nearest_time": None if predicted is None else _nearest(predicted.nearest_time),
     }
+
+
+def _terms(terms: Sequence[Term]) -> list[dict[str, Any]]:
+    return [{"kind": term.kind, "value": term.value} for term in terms]
+
+
+def _nearest(nearest: Nearest | None) -> dict[str, Any] | None:
+    if nearest is None or not nearest.rows:
+        return None
+    return {"runs": dict(nearest.rows), "shared": list(nearest.fields)}
 
 
 def _range(estimate: Estimate | None) -> dict[str, Any] | None:
@@ -117,7 +133,7 @@ def _summary_answer(item: Summary) -> dict[str, Any]:
         "quantity": str(item.quantity),
         **{
             name: getattr(item, name)
-            for name in ("method", "framework", "accelerator", "source", "cards")
+            for name in ("method", "framework", "accelerator", "source", "cards", "size")
         },
         "count": item.count,
         "median_abs_error_fraction": item.median_abs_error_fraction,

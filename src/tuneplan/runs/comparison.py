@@ -61,7 +61,7 @@ class Prediction:
         verdict: ``fits``, ``tight``, ``does_not_fit``, or None where no accelerator is stated.
         memory_terms: What the likely allocated peak is made of, bytes, largest first.
         time_terms: What the likely step is made of, seconds, largest first.
-        model: Catalogue name.
+        model, parameters: Catalogue name, and how many it has in all.
         situation, physics: What a calibration goes by: the job in the words of the evidence, and
             memory before any measured run was looked at.
         nearest_memory, nearest_time: The measured runs closest to the job; None: none was asked.
@@ -79,6 +79,7 @@ class Prediction:
     memory_terms: tuple[Term, ...] = ()
     time_terms: tuple[Term, ...] = ()
     model: str = ""
+    parameters: int = 0
     situation: Situation | None = None
     physics: MemoryPhysics | None = None
     nearest_memory: Nearest | None = None

@@ -17,6 +17,22 @@ from tuneplan.units import GB, GIB, parse_bytes
 
 _UNITS: Final = MappingProxyType({"gib": GIB, "gb": GB, "mib": 2**20, "mb": 10**6})
 _NUMBER: Final = re.compile(r"^[+-]?(?:\d[\d_,]*)?\.?\d+(?:[eE][+-]?\d+)?$")
+# What people write behind the number of a cell, by column: the unit that the column has anyway, or
+# (milliseconds, minutes) one that it is turned into.
+_BEHIND: Final = MappingProxyType(
+    {
+        "gpu_mem_gb": (r"gi?b?", {}),
+        "num_gpus": (r"x|gpus?|cards?", {}),
+        "nodes": (r"x|nodes?", {}),
+        "seq_len": (r"tok(?:en)?s?|t", {}),
+        "tokens_per_sample": (r"tok(?:en)?s?|t", {}),
+        "tokens_per_s_per_gpu": (r"(?:tok(?:en)?s?|t)/s(?:ec)?(?:/gpu)?|tps|tgs", {}),
+        "samples_per_s": (r"(?:samples?|it)/s(?:ec)?", {}),
+        "step_time_s": (r"s|sec|seconds?|s/it|ms|min", {"ms": 1e-3, "min": 60.0}),
+        "epochs": (r"epochs?", {}),
+    }
+)
+_BEHIND_NUMBER: Final = re.compile(r"^(?P<number>[\d.,_eE+-]*\d)\s*(?P<unit>[a-zA-Z/]+)$")
 _LARGEST: Final = 1e15  # beyond this a cell is broken, not large
 _LARGEST_WHOLE: Final = 1e10
 _TRUE: Final = frozenset({"yes", "true", "1"})
@@ -172,12 +188,13 @@ class _Cells:
         text = self.record.text(column)
         if not text:
             return None
+        text, factor = _without_unit(column, text)
         if not _NUMBER.match(text):
             self._refuse(
                 column, text, message("not_a_number", "{value!r} is no number", value=text)
             )
             return None
-        value = float(text.replace(",", "").replace("_", ""))
+        value = float(text.replace(",", "").replace("_", "")) * factor
         if value < least or value == 0.0:
             self._refuse(
                 column, text, message("not_positive", "{value!r} has to be above zero", value=text)
@@ -225,6 +242,18 @@ class _Cells:
 
     def _refuse(self, column: str, value: str, text: Message) -> None:
         self.faults.append(Fault(column, value, text))
+
+
+def _without_unit(column: str, text: str) -> tuple[str, float]:
+    """A cell without the unit behind its number, and what the number is to be multiplied by."""
+    found = _BEHIND_NUMBER.match(text)
+    pattern, factors = _BEHIND.get(column, ("", {}))
+    if found is None or not pattern:
+        return text, 1.0
+    unit = found["unit"].casefold()
+    if re.fullmatch(pattern, unit) is None:
+        return text, 1.0
+    return found["number"], factors.get(unit, 1.0)
 
 
 def measured_run(record: Record, *, source: str = "") -> MeasuredRun:
@@ -293,6 +322,20 @@ _WORDS: Final = [
 ]
 
 
+_KINDS: Final = MappingProxyType(
+    {
+        **{kind.value: kind for kind in MemoryKind},
+        **dict.fromkeys(
+            ("max memory allocated", "peak allocated", "torch allocated"), MemoryKind.ALLOCATED
+        ),
+        **dict.fromkeys(
+            ("max memory reserved", "peak reserved", "torch reserved"), MemoryKind.RESERVED
+        ),
+        **dict.fromkeys(("nvidia smi", "smi", "device"), MemoryKind.DEVICE),
+    }
+)
+
+
 def _software(record: Record) -> Mapping[str, str]:
     libraries = ("torch", "transformers", "peft", "bitsandbytes")
     found = {name: record.text(f"{name}_version") for name in libraries}
@@ -300,7 +343,6 @@ def _software(record: Record) -> Mapping[str, str]:
 
 
 def _measurement(record: Record, cells: _Cells) -> Measurement:
-    kinds = {kind.value: kind for kind in MemoryKind}
     peak = cells.peak_memory_bytes()
     tokens_per_s = cells.number("tokens_per_s_per_gpu")
     samples_per_s = cells.number("samples_per_s")
@@ -309,7 +351,7 @@ def _measurement(record: Record, cells: _Cells) -> Measurement:
     ran = bool(record.text("peak_mem_gb")) or any((tokens_per_s, samples_per_s, step_s))
     return Measurement(
         peak_memory_bytes=peak,
-        memory_kind=kinds.get(record.text("mem_kind").casefold()),
+        memory_kind=_KINDS.get(record.text("mem_kind").casefold().replace("_", " ")),
         out_of_memory=stated if stated is not None else (False if ran else None),
         tokens_per_s_per_accelerator=tokens_per_s,
         samples_per_s=samples_per_s,

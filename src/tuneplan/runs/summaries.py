@@ -24,6 +24,7 @@ class Case:
 
     Attributes:
         cards: ``single`` or ``several`` accelerators.
+        size: Of the model, as ``size_of`` has it.
     """
 
     run_id: str
@@ -33,6 +34,7 @@ class Case:
     accelerator: str
     cards: str
     comparison: Comparison
+    size: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +68,18 @@ class Summary:
     accelerator: str | None = None
     source: str | None = None
     cards: str | None = None
+    size: str | None = None
 
 
+def size_of(parameters: int) -> str:
+    """The class of a model's size, in billions of parameters."""
+    for limit in _SIZES:
+        if parameters < limit * 1e9:
+            return f"< {limit}B"
+    return f">= {_SIZES[-1]}B"
+
+
+_SIZES: Final = (2, 5, 10, 20, 50)
 _EVERYTHING: Final[Mapping[str, str]] = MappingProxyType({})
 _GROUPINGS: Final[tuple[tuple[str, Callable[[Case], str]], ...]] = (
     ("cards", lambda case: case.cards),
@@ -75,6 +87,7 @@ _GROUPINGS: Final[tuple[tuple[str, Callable[[Case], str]], ...]] = (
     ("method", lambda case: case.method),
     ("framework", lambda case: case.framework),
     ("accelerator", lambda case: case.accelerator),
+    ("size", lambda case: case.size),
 )
 
 
@@ -133,6 +146,7 @@ def _summary(
         accelerator=group.get("accelerator"),
         source=group.get("source"),
         cards=group.get("cards"),
+        size=group.get("size"),
     )
 
 
