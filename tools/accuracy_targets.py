@@ -268,6 +268,17 @@ def from_other_pages() -> list[Figure]:
                     note="[traces against runs](internals/trace_accuracy.md)",
                 )
             )  # fmt: skip
+    reserved = page.split("\n## Reserved\n")[-1].split("\n## ")[0]
+    for name, key in (("fitck, lora, 1 card", "fitck"), ("peft-old, lora, 1 card", "peft")):
+        found = re.search(rf"^\| {name} \| (\d+) \| \d+ \| ([\d.]+) \|", reserved, re.MULTILINE)
+        if found:
+            lines.append(
+                Figure(
+                    f"trace_reserved_{key}", f"reserved by **trace**, {name}, median",
+                    int(found[1]), (0.03, None), (0.005, None), (float(found[2]) / 100, None),
+                    note="loading is deterministic; elsewhere the range covers, as that page shows",
+                )
+            )  # fmt: skip
     page = _text(INTERNALS / "trace_against_cpu.md")
     errors = [abs(float(one)) for one in re.findall(r"\| [\d.]+ \| ([+-][\d.]+) % \|", page)]
     if errors:
