@@ -91,7 +91,7 @@ def test_the_side_on_which_runs_lie_gets_the_range():
 
 def test_repeated_runs_of_a_model_count_in_part():
     same = [residual(n, 0.001, model="m") for n in range(5)]
-    assert tally(same).weight == pytest.approx(1 + 0.25 * 4)
+    assert tally(same).weight == pytest.approx(1 + 0.5 * 4)
     assert tally([residual(n, 0.001, model=f"m{n}") for n in range(5)]).weight == 5
 
 

@@ -11,7 +11,7 @@ from tuneplan.frozen import dataclass
 
 # What a further run of a model that a source has already run adds, as a share of an independent
 # run: the runs of one ladder of lengths or batches err together.
-REPEATED_SHARE = 0.25
+REPEATED_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
