@@ -352,6 +352,17 @@ def test_a_model_that_sees_is_traced_with_an_image_and_the_answer_says_so(tmp_pa
     assert classes["convolution"]["flops"] == 2 * 2 * patches * wide * 3 * 2 * 14 * 14
 
 
+def test_dora_over_a_quantised_base_is_refused_by_name():
+    recipe = recipe_for(small_llama(), method="qlora")
+    recipe = replace(recipe, adapter=replace(recipe.adapter, use_dora=True))
+    request = TraceRequest(
+        architecture=small_llama(), recipe=recipe, parallelism=Parallelism(), sequences=1, length=64
+    )
+    with pytest.raises(InvalidRequest, match="DoRA over a quantised base") as caught:
+        check_traceable(request)
+    assert caught.value.mistakes[0].path == "adapter.use_dora"
+
+
 def test_a_trace_refuses_linears_on_which_lora_fails_by_name():
     architecture = small_llama()
     group = architecture.groups[0]

@@ -85,6 +85,8 @@ def _adapter(request: TraceRequest) -> Iterator[Mistake]:
     adapter = request.recipe.adapter
     if adapter is not None:
         yield from mistakes_of_targets(request.architecture, adapter.target_modules)
+        if adapter.use_dora and request.recipe.method.quantized:
+            yield _refused("adapter.use_dora", "DoRA over a quantised base")
 
 
 def _images(request: TraceRequest) -> Iterator[Mistake]:
