@@ -9,7 +9,9 @@ import fsspec
 import pytest
 import zstandard
 
+from tuneplan import load_job
 from tuneplan.errors import InputError
+from tuneplan.planner.dataset import read_dataset
 from tuneplan.tokens.compression import BrokenStream, unpacked
 from tuneplan.tokens.files import data_files, file_format, unreadable
 from tuneplan.tokens.profiling import profile_files
@@ -97,3 +99,17 @@ def test_a_folder_of_datasets_stands_for_its_files(tmp_path):
     files, problems = data_files([tmp_path])
     assert files == (str(tmp_path / "a.arrow"),)
     assert [problem.message.code for problem in problems] == ["no_such_file"]
+
+
+def test_a_job_may_name_its_data_by_url(memory):
+    memory.pipe("/set/data.jsonl", LINES)
+    job = load_job(
+        overrides={
+            "model": "Qwen/Qwen2.5-7B",
+            "data.path": ["memory://set/data.jsonl"],
+            "data.tokenizer": "approximate",
+        }
+    )
+    statistics = read_dataset(job).statistics
+    assert statistics is not None
+    assert statistics.num_samples == 3000

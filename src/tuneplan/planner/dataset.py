@@ -93,11 +93,16 @@ def _profile(job: StatedJob) -> DataProfile:
     from tuneplan.planner.profile_data import profile_data
 
     return profile_data(
-        [base / path for path in job.data.path],
+        [place_of(base, path) for path in job.data.path],
         model=_beside(base, job.model),
         tokenizer=_beside(base, job.data.tokenizer) if job.data.tokenizer else None,
         skip_bad_rows=bool(job.data.skip_bad_rows),
     )
+
+
+def place_of(base: Path, name: str) -> str:
+    """A data file of a job: beside the job file, or where its URL says."""
+    return name if "://" in name else str(base / name)
 
 
 def _beside(base: Path, name: str) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tuneplan.errors import InvalidRequest, Mistake
 from tuneplan.formats.data_writing import UNKNOWN, Rows
+from tuneplan.planner.dataset import place_of
 from tuneplan.spec.stated import StatedJob
 
 
@@ -18,15 +19,15 @@ def rows_of(job: StatedJob) -> Rows:
     from tuneplan.tokens.files import unreadable
 
     base = Path(job.base_path)
-    paths = [base / name for name in job.data.path]
-    files = [path for path in paths if not path.is_dir()]
+    names = [place_of(base, name) for name in job.data.path]
+    files = [name for name in names if not Path(name).is_dir()]
     problems: list[Mistake] = [found for found in map(unreadable, files) if found is not None]
     if problems:
         raise InvalidRequest(problems)
     return next(map(_layout, files), UNKNOWN)
 
 
-def _layout(path: Path) -> Rows:
+def _layout(path: str) -> Rows:
     from tuneplan.tokens.reading import read_rows
     from tuneplan.tokens.rows import Row
     from tuneplan.tokens.shapes import Shape, columns_of, shape_of
