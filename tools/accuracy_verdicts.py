@@ -129,10 +129,14 @@ def boundary_rows(found: Validation) -> list[str]:
         happened = {True: "ran out of memory", False: "ran", None: "the largest that ran"}
         if row.predicted is None:
             said = f"skipped: {row.reason}"
-        else:
+        elif row.predicted.verdict is not None:
             said = f"`{row.predicted.verdict}`"
             if row.predicted.verdict == TIGHT:
                 said += ", as a boundary should be"
+        else:  # a size of card alone
+            device = row.predicted.peak_device_bytes
+            need = format_gib(device.likely) if device else "-"
+            said = f"{need} of {row.run.accelerator_memory_gb:g} GB"
         run = row.run
         lines.append(
             f"| {run.id} | {run.model} | {run.accelerator} x {run.accelerators} | "
