@@ -11,13 +11,12 @@ from typing import Final
 
 from tuneplan.formats.carrying import Carrier
 from tuneplan.formats.data_files import NO_DATA_HERE
-from tuneplan.formats.foreign import Companion, ExportedFile, ForeignDocument, Imported
+from tuneplan.formats.foreign import Companion, ForeignDocument, Imported
 from tuneplan.formats.keys import Keys
-from tuneplan.formats.reading_only import not_written
+from tuneplan.formats.reading_only import read_only
 from tuneplan.formats.shell_hardware import carry_launch
 from tuneplan.formats.tables import Reasons
 from tuneplan.language import message
-from tuneplan.spec.stated import StatedJob
 
 NAME: Final = "colossalai"
 _PLUGINS: Final = {
@@ -132,14 +131,7 @@ def load(document: ForeignDocument, *, companion: Companion, version: str | None
     return carrier.finish(name=NAME, version=version, known=KEYS)
 
 
-def dump(job: StatedJob) -> tuple[ExportedFile, ...]:
-    """Colossal-AI's lines are read, not written.
-
-    Raises:
-        CannotExport: Always.
-    """
-    del job
-    raise not_written(NAME)
+dump = read_only(NAME)
 
 
 def _switches(keys: Keys) -> None:

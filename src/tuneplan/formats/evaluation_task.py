@@ -8,10 +8,9 @@ from __future__ import annotations
 from typing import Final
 
 from tuneplan.formats.carrying import Carrier
-from tuneplan.formats.foreign import Companion, ExportedFile, ForeignDocument, Imported
-from tuneplan.formats.reading_only import not_written
+from tuneplan.formats.foreign import Companion, ForeignDocument, Imported
+from tuneplan.formats.reading_only import read_only
 from tuneplan.language import message
-from tuneplan.spec.stated import StatedJob
 
 NAME: Final = "lm-evaluation-harness"
 _SIGNS: Final = (
@@ -44,11 +43,4 @@ def load(document: ForeignDocument, *, companion: Companion, version: str | None
     return carrier.finish(name=NAME, version=version)
 
 
-def dump(job: StatedJob) -> tuple[ExportedFile, ...]:
-    """Refused: an evaluation is no training.
-
-    Raises:
-        CannotExport: Always.
-    """
-    del job
-    raise not_written(NAME)
+dump = read_only(NAME)

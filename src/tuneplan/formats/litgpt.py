@@ -15,13 +15,12 @@ from tuneplan.formats import typed_values as typed
 from tuneplan.formats.behind_line import with_file_behind
 from tuneplan.formats.carrying import Carrier
 from tuneplan.formats.data_files import NO_DATA_HERE, local_files
-from tuneplan.formats.foreign import Companion, ExportedFile, ForeignDocument, Imported
+from tuneplan.formats.foreign import Companion, ForeignDocument, Imported
 from tuneplan.formats.litgpt_keys import IRRELEVANT, NOT_CARRIED
 from tuneplan.formats.litgpt_training import carry_training
-from tuneplan.formats.reading_only import not_written
+from tuneplan.formats.reading_only import read_only
 from tuneplan.formats.tables import close
 from tuneplan.language import message
-from tuneplan.spec.stated import StatedJob
 
 NAME: Final = "litgpt"
 _PARTS: Final = ("query", "key", "value", "projection", "mlp", "head")
@@ -78,14 +77,7 @@ def load(document: ForeignDocument, *, companion: Companion, version: str | None
     return carrier.finish(name=NAME, version=version, known=KEYS)
 
 
-def dump(job: StatedJob) -> tuple[ExportedFile, ...]:
-    """LitGPT's files are read, not written.
-
-    Raises:
-        CannotExport: Always.
-    """
-    del job
-    raise not_written(NAME)
+dump = read_only(NAME)
 
 
 def _script(tree: Mapping[str, object]) -> str | None:

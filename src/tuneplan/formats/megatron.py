@@ -14,16 +14,15 @@ from typing import Any, Final
 from tuneplan.formats.behind_line import with_file_behind
 from tuneplan.formats.carrying import Carrier
 from tuneplan.formats.data_files import NO_DATA_HERE, local_files
-from tuneplan.formats.foreign import Companion, ExportedFile, ForeignDocument, Imported
+from tuneplan.formats.foreign import Companion, ForeignDocument, Imported
 from tuneplan.formats.keys import Keys
 from tuneplan.formats.megatron_keys import IRRELEVANT, NOT_CARRIED
 from tuneplan.formats.ms_swift_keys import IRRELEVANT as SWIFT_IRRELEVANT
 from tuneplan.formats.ms_swift_keys import NOT_CARRIED as SWIFT_NOT_CARRIED
-from tuneplan.formats.reading_only import not_written
+from tuneplan.formats.reading_only import read_only
 from tuneplan.formats.shell_hardware import carry_launch
 from tuneplan.formats.vicuna_scripts import say_defaults
 from tuneplan.language import message
-from tuneplan.spec.stated import StatedJob
 
 NAME: Final = "megatron"
 _T: Final = "training."
@@ -99,14 +98,7 @@ def load(document: ForeignDocument, *, companion: Companion, version: str | None
     return carrier.finish(name=NAME, version=version, known=KEYS)
 
 
-def dump(job: StatedJob) -> tuple[ExportedFile, ...]:
-    """Megatron's lines are read, not written.
-
-    Raises:
-        CannotExport: Always.
-    """
-    del job
-    raise not_written(NAME)
+dump = read_only(NAME)
 
 
 def _swift(tree: Mapping[str, Any]) -> bool:

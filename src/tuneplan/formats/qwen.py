@@ -10,9 +10,9 @@ import re
 from typing import Any, Final
 
 from tuneplan.formats.carrying import Carrier
-from tuneplan.formats.foreign import Companion, ExportedFile, ForeignDocument, Imported
+from tuneplan.formats.foreign import Companion, ForeignDocument, Imported
 from tuneplan.formats.keys import Keys
-from tuneplan.formats.reading_only import not_written
+from tuneplan.formats.reading_only import read_only
 from tuneplan.formats.vicuna_scripts import (
     KEYS,
     LAST_OF_4,
@@ -22,7 +22,6 @@ from tuneplan.formats.vicuna_scripts import (
     says_first,
 )
 from tuneplan.language import message
-from tuneplan.spec.stated import StatedJob
 
 NAME: Final = "qwen"
 __all__ = ["KEYS", "NAME", "dump", "load", "recognise"]
@@ -80,14 +79,7 @@ def load(document: ForeignDocument, *, companion: Companion, version: str | None
     return carrier.finish(name=NAME, version=version, known=KEYS)
 
 
-def dump(job: StatedJob) -> tuple[ExportedFile, ...]:
-    """Qwen's lines are read, not written.
-
-    Raises:
-        CannotExport: Always.
-    """
-    del job
-    raise not_written(NAME)
+dump = read_only(NAME)
 
 
 def _adapter(keys: Keys, model: str, *, first: bool) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from tuneplan.formats.carrying import Carrier
-from tuneplan.formats.foreign import Companion, ExportedFile, ForeignDocument, Imported
+from tuneplan.formats.foreign import Companion, ForeignDocument, Imported
 from tuneplan.formats.hugging_face import (
     MODEL_KEYS,
     carry_data,
@@ -22,12 +22,11 @@ from tuneplan.formats.hugging_face import (
 )
 from tuneplan.formats.hugging_face_keys import IRRELEVANT, KNOWN, NOT_CARRIED
 from tuneplan.formats.keys import Keys
-from tuneplan.formats.reading_only import not_written
+from tuneplan.formats.reading_only import read_only
 from tuneplan.formats.shell_hardware import carry_launch
 from tuneplan.formats.trainer_arguments import carry_trainer_arguments, say_old_names
 from tuneplan.formats.trainer_keys import KNOWN as TRAINER_KNOWN
 from tuneplan.language import message
-from tuneplan.spec.stated import StatedJob
 
 NAME: Final = "transformers"
 _SIGNS: Final = (
@@ -86,14 +85,7 @@ def load(document: ForeignDocument, *, companion: Companion, version: str | None
     return carrier.finish(name=NAME, version=version, known=(*KNOWN, *TRAINER_KNOWN))
 
 
-def dump(job: StatedJob) -> tuple[ExportedFile, ...]:
-    """Refused: there is no program that these arguments alone would run.
-
-    Raises:
-        CannotExport: Always.
-    """
-    del job
-    raise not_written(NAME)
+dump = read_only(NAME)
 
 
 def _section(tree: Mapping[str, object]) -> str | None:
