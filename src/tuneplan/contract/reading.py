@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -14,13 +14,19 @@ from pydantic import ValidationError
 from tuneplan.contract.consistency import contradictions, is_about_absence
 from tuneplan.contract.conversion import to_stated
 from tuneplan.contract.documents import Document, Origin, parse_document, read_document
-from tuneplan.contract.job import JobFile, keys, sections
+from tuneplan.contract.job import JobFile
+from tuneplan.contract.reading_mistakes import (
+    leaves_of,
+    located_mistake,
+    places_of,
+    told_by_pydantic,
+    without_repeats,
+)
 from tuneplan.contract.rewriting import Rewritten, Tree, rewrite
-from tuneplan.contract.spellings import near_keys
 from tuneplan.contract.trees import plain
-from tuneplan.contract.values import Refused, kind_of
+from tuneplan.contract.values import Refused
 from tuneplan.errors import InvalidRequest, Mistake, UnreadableFile
-from tuneplan.language import Message, message
+from tuneplan.language import message
 from tuneplan.spec.answer import Notice
 from tuneplan.spec.stated import StatedJob
 
@@ -141,27 +147,13 @@ def _assemble(
         wrong_data = any((mistake.path or "").startswith("data") for mistake in mistakes)
         mistakes += [m for m in contradictions(job) if not (wrong_data and is_about_absence(m))]
     if mistakes or job is None:
-        located = [_located(mistake, document, of_file, of_flags) for mistake in mistakes]
-        raise InvalidRequest(sorted(_unique(located), key=lambda m: (m.line or 0, m.path or "")))
+        located = [located_mistake(mistake, document, of_file, of_flags) for mistake in mistakes]
+        raise InvalidRequest(
+            sorted(without_repeats(located), key=lambda m: (m.line or 0, m.path or ""))
+        )
     notices += _notices(job, of_file, of_flags)
     stated = to_stated(job, base_path=base_path, notices=tuple(notices))
-    return replace(stated, places=MappingProxyType(_places(document, of_file, of_flags)))
-
-
-def _places(
-    document: Document, of_file: Rewritten, of_flags: Rewritten
-) -> dict[str, tuple[str, int]]:
-    """File and line of every key that the file says and no flag overrides."""
-    by_flags = set(_leaves(of_flags.tree))
-    found = {}
-    for path in _leaves(of_file.tree):
-        file, line = document.file, _line(of_file.written.get(path, path), document.lines)
-        origin = document.origin(path)
-        if origin is not None:
-            file, line = origin.file, origin.line
-        if file is not None and line is not None and path not in by_flags:
-            found[path] = (file, line)
-    return found
+    return replace(stated, places=MappingProxyType(places_of(document, of_file, of_flags)))
 
 
 def _flag_tree(
@@ -231,7 +223,7 @@ def _plant(tree: Tree, path: str, value: Any) -> list[Mistake]:
 
 def _overlay(of_file: Rewritten, of_flags: Rewritten) -> list[Notice]:
     """Lay the flags over the file; tell what of the file they replace in other words."""
-    flags = set(_leaves(of_flags.tree))
+    flags = set(leaves_of(of_flags.tree))
     replaced = [other for path in flags for other in _REPLACES.get(path, ())]
     replaced += _REPLACED_BY_METHOD.get(str(of_flags.tree.get("method")), ())
     notices = []
@@ -255,15 +247,6 @@ def _merge(below: Tree, above: Tree) -> None:
             below[name] = value
 
 
-def _leaves(tree: Tree, path: str = "") -> Iterable[str]:
-    for name, value in tree.items():
-        inner = f"{path}.{name}".lstrip(".")
-        if isinstance(value, dict):
-            yield from _leaves(value, inner)
-        else:
-            yield inner
-
-
 def _drop(tree: Tree, path: str) -> bool:
     """Take a key out; whether it was there and said something."""
     *holders, leaf = path.split(".")
@@ -282,7 +265,7 @@ def _validate(tree: Tree) -> tuple[JobFile | None, list[Mistake]]:
         return JobFile.model_validate(tree), []
     except ValidationError as error:
         details = error.errors(include_url=False)
-    mistakes = [_from_pydantic(detail) for detail in details]
+    mistakes = [told_by_pydantic(detail) for detail in details]
     for detail in details:
         _drop(tree, ".".join(str(part) for part in detail["loc"]))
     try:
@@ -294,94 +277,6 @@ def _validate(tree: Tree) -> tuple[JobFile | None, list[Mistake]]:
 def _without_blanks(tree: Tree) -> Tree:
     cleaned = {k: _without_blanks(v) if isinstance(v, dict) else v for k, v in tree.items()}
     return {name: value for name, value in cleaned.items() if value is not None}
-
-
-def _from_pydantic(detail: Any) -> Mistake:
-    path = ".".join(str(part) for part in detail["loc"])
-    value = detail.get("input")
-    refused = detail.get("ctx", {}).get("error")
-    if isinstance(refused, Refused):
-        return Mistake(
-            message=refused.message,
-            path=path,
-            value=value,
-            near=refused.near,
-            how_to_fix=refused.how_to_fix,
-        )
-    if detail["type"] == "extra_forbidden":
-        return _unknown_key(path, value)
-    if detail["type"] == "missing":
-        return Mistake(
-            message=message("no_model", "the job names no model"),
-            path=path,
-            how_to_fix=message(
-                "add_model", "write model: Qwen/Qwen2.5-7B-Instruct, or use --model"
-            ),
-        )
-    return Mistake(
-        message=message(
-            "not_a_section", "expects keys with values below it, got {kind}", kind=kind_of(value)
-        ),
-        path=path,
-        value=value,
-        how_to_fix=_example_of(path),
-    )
-
-
-def _example_of(path: str) -> Message | None:
-    section = sections().get(path)
-    if section is None:
-        return None
-    return message(
-        "section_keys", "its keys are {names}", names=", ".join(list(section.model_fields)[:8])
-    )
-
-
-def _unknown_key(path: str, value: Any) -> Mistake:
-    near = near_keys(path, keys())
-    fix = message("use_near_key", "write {key}", key=near[0]) if near else None
-    return Mistake(
-        message=message("unknown_key", "there is no key {key}", key=path),
-        path=path,
-        value=value if not isinstance(value, dict | list) else None,
-        near=near,
-        how_to_fix=fix,
-    )
-
-
-def _located(
-    mistake: Mistake, document: Document, of_file: Rewritten, of_flags: Rewritten
-) -> Mistake:
-    """The mistake with the key as written, its line and its file."""
-    path = mistake.path or ""
-    file = document.file
-    if mistake.line is not None or path in set(_leaves(of_flags.tree)) | {"--set"}:
-        written, line = of_flags.written.get(path, path), mistake.line
-    else:
-        written = of_file.written.get(path, path)
-        line = _line(written, document.lines)
-        origin = document.origin(path)
-        if origin is not None:
-            written, file, line = origin.path, origin.file, origin.line
-    return replace(
-        mistake, path=written or None, line=line, file=file if line is not None else None
-    )
-
-
-def _line(path: str, lines: Mapping[str, int]) -> int | None:
-    """The line of a key path, or of the nearest section around it."""
-    while path:
-        if path in lines:
-            return lines[path]
-        path = path.rpartition(".")[0]
-    return None
-
-
-def _unique(mistakes: list[Mistake]) -> list[Mistake]:
-    seen: dict[tuple[str, str | None, int | None], Mistake] = {}
-    for mistake in mistakes:
-        seen.setdefault((mistake.message.code, mistake.path, mistake.line), mistake)
-    return list(seen.values())
 
 
 def _notices(job: JobFile, of_file: Rewritten, of_flags: Rewritten) -> list[Notice]:

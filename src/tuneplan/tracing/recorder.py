@@ -12,21 +12,16 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tuneplan.tracing.device import CPU, asked_device, current_stream_id, device_type, watched_by
+from tuneplan.tracing.device import asked_device, current_stream_id, watched_by
 from tuneplan.tracing.hidden import (
-    COMPOSED,
     CUBLAS_WORKSPACE_BYTES,
-    FILLED_IN_PLACE,
-    HIDDEN,
-    PRODUCTS,
-    SUBSTITUTES,
 )
+from tuneplan.tracing.operation_facts import OperationFacts, on_device
 from tuneplan.tracing.recording import NEVER, Block, Recording
 from tuneplan.tracing.shapes import (
     KnownCall,
     Output,
     describe,
-    knowable,
     remake,
     signature,
     state_of,
@@ -34,9 +29,6 @@ from tuneplan.tracing.shapes import (
 from tuneplan.tracing.values import KnownValues
 from tuneplan.tracing.work import work_of
 
-_OWN_OPERATIONS: Final = frozenset(
-    {"aten", "prim", "prims", "profiler", "c10d", "_c10d_functional", "fsdp"}
-)
 _PLAIN_TENSORS: Final = frozenset({torch.Tensor, torch.nn.Parameter, FakeTensor})
 _WRAPPER: Final = "_fsdp_wrapped_module"
 _ASKS_DEVICE: Final = torch.ops.prim.device.default
@@ -48,55 +40,6 @@ class _Life(weakref.ref[Any]):
     __slots__ = ("block", "key")
     block: int
     key: int
-
-
-class OperationFacts:
-    """What holds for every call of an operation."""
-
-    __slots__ = (
-        "asks_values",
-        "hidden",
-        "is_foreign",
-        "is_product",
-        "is_sum",
-        "knowable",
-        "name",
-        "packet",
-        "resizes",
-        "substitute",
-        "written",
-    )  # fmt: skip
-
-    def __init__(self, func: Any) -> None:
-        self.name = func.__module__.rsplit(".", 1)[-1] + "." + func.__name__
-        self.packet = self.name.split(".")[1]
-        on_cpu = device_type() == CPU  # whose kernels have no such workspaces
-        self.is_product = self.packet in PRODUCTS and not on_cpu
-        self.asks_values = self.packet in KnownValues.ASKS
-        self.is_sum = self.packet == "add"
-        self.hidden = COMPOSED.get(self.packet) or (None if on_cpu else HIDDEN.get(self.packet))
-        self.substitute = SUBSTITUTES.get(self.packet)
-        self.resizes = self.packet in ("resize_", "resize_as_", "_resize_output_", "set_")
-        self.is_foreign = self.name.split(".")[0] not in _OWN_OPERATIONS
-        fills = self.packet in FILLED_IN_PLACE  # in place or not: that depends on who calls
-        self.knowable = knowable(func) and not self.is_foreign and not fills
-        schema = getattr(func, "_schema", None)
-        in_place = self.packet.startswith("_foreach_") and schema and not schema.returns
-        if in_place and not on_cpu:
-            self.substitute = _write_in_place
-        self.written = tuple(
-            bool(argument.alias_info and argument.alias_info.is_write)
-            for argument in (schema.arguments if schema else ())
-        )
-
-
-def _write_in_place(func: Any, args: Any, kwargs: Any) -> None:
-    """Nothing on the device: what writes over lists of tensors makes none and returns none.
-
-    Step counts on the host are numbers that the optimizer reads.
-    """
-    if any(not _on_device(tensor) for tensor in args[0]):
-        func(*args, **kwargs)
 
 
 class Recorder(TorchDispatchMode):
@@ -279,7 +222,7 @@ class Recorder(TorchDispatchMode):
 
     def _resized_by(self, args: Any) -> None:
         for tensor in args:
-            if _on_device(tensor):
+            if on_device(tensor):
                 self.resized(tensor.untyped_storage())
 
     def note(self, name: str) -> None:
@@ -317,7 +260,7 @@ class Recorder(TorchDispatchMode):
         backward = _current_node() is not None
         if backward in self._workspaces:
             return
-        if not any(_on_device(tensor) for tensor in args):
+        if not any(on_device(tensor) for tensor in args):
             return
         self._workspaces.add(backward)
         block = self.allocate(self._workspace_bytes, "cublas")
@@ -335,7 +278,7 @@ class Recorder(TorchDispatchMode):
         old = args[0]
         if old._is_view():  # noqa: SLF001
             return
-        if not (_on_device(old) and _on_device(args[1]) and self.recording.events):
+        if not (on_device(old) and on_device(args[1]) and self.recording.events):
             return
         made = self.recording.events[-1]
         known = self._alive.get(old.untyped_storage()._cdata)  # noqa: SLF001
@@ -349,7 +292,7 @@ class Recorder(TorchDispatchMode):
         if isinstance(out, (list, tuple)):
             for one in out:
                 self._see(one, operation)
-        elif _on_device(out):
+        elif on_device(out):
             self.track(out, operation)
 
     def track(self, tensor: torch.Tensor, operation: str) -> int:
@@ -379,7 +322,7 @@ class Recorder(TorchDispatchMode):
     def name(self, tensor: torch.Tensor, kind: str, module: str) -> None:
         """Say what a tensor is; of a sharded one, what this rank holds of it."""
         tensor = getattr(tensor, "_local_tensor", tensor)
-        if self._unwatched or not _on_device(tensor):
+        if self._unwatched or not on_device(tensor):
             return
         block = self.recording.blocks[self.track(tensor, "")]
         block.kind, block.module = kind, _without_wrappers(module)
@@ -431,10 +374,6 @@ class Recorder(TorchDispatchMode):
 def _without_wrappers(module: str) -> str:
     """A module's path as the model knows it."""
     return module.replace(_WRAPPER + ".", "").removesuffix(_WRAPPER).removesuffix(".")
-
-
-def _on_device(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.device.type == device_type()
 
 
 _current_node = torch._C._current_autograd_node  # noqa: SLF001
