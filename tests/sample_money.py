@@ -126,12 +126,12 @@ def budget() -> BudgetAnswer:
         ],
         calendar=[
             CalendarWeek(
-                week=week, starts_on=f"2026-12-{7 * week:02}", rented_hours=168.0, busy_hours=84.0,
+                week=week, starts_on=f"2027-01-{6 * week:02}", rented_hours=168.0, busy_hours=84.0,
                 idle_fraction=0.5, money=twd("3600.00"),
                 parts=[WeekPart(job=0, phase="main", rented_hours=168.0, busy_hours=84.0,
                                 money=twd("3600.00"))],
             )
-            for week in (1, 2, 3)
+            for week in range(1, 6)
         ],
         within_budget=0.62, within_duration=0.97,
         assumptions=[

@@ -99,3 +99,17 @@ def test_bad_project_keys_are_all_told_at_once(run, folder) -> None:
     assert codes == {
         ("quantity_without_unit", 11), ("range_reversed", 12), ("unknown_key", 13),
     }  # fmt: skip
+
+
+def test_the_budget_is_a_document_to_hand_on(run, folder) -> None:
+    pages = ["budget.md", "budget.xlsx", "budget.html", "budget.json"]
+    found = run("budget", "job.yaml", *(f"--to={page}" for page in pages), cwd=folder)
+    assert found.returncode == 0, found.stderr
+    assert "# Budget of Qwen/Qwen2.5-0.5B-Instruct" in (folder / "budget.md").read_text()
+    document = json.loads((folder / "budget.json").read_text())
+    assert document["kind"] == "budget"
+    assert all((folder / page).stat().st_size > 1000 for page in pages)
+    refused = run("budget", "job.yaml", "--to", "budget.docx", cwd=folder)
+    assert refused.returncode == 2
+    own = run("budget", "job.yaml", "--to", "job.yaml", cwd=folder)
+    assert own.returncode == 2

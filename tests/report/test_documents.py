@@ -17,6 +17,7 @@ import openpyxl
 import pytest
 
 import sample_answers
+import sample_money
 from tuneplan.cli.main import run
 from tuneplan.contract.reading import load_job
 from tuneplan.contract.schema import json_schema
@@ -24,6 +25,7 @@ from tuneplan.errors import MissingExtra
 from tuneplan.planner.check import check_configuration
 from tuneplan.planner.importing import Configuration
 from tuneplan.planner.sources import sources_for
+from tuneplan.report.budget_document import budget_document
 from tuneplan.report.check_answer import check_answer
 from tuneplan.report.document import estimate_document, plan_document
 from tuneplan.report.html import html as html_of
@@ -61,8 +63,10 @@ DOCUMENTS = {
     "estimate": ESTIMATE,
     "plan": PLAN,
     "sample": estimate_document(sample_answers.check()),
+    "budget": budget_document(sample_money.budget()),
 }
 each_document = pytest.mark.parametrize("document", DOCUMENTS.values(), ids=DOCUMENTS)
+OF_MEMORY = {name: document for name, document in DOCUMENTS.items() if name != "budget"}
 
 
 def amounts(document: Document) -> Iterator[Amount]:
@@ -235,7 +239,7 @@ def test_every_colour_of_a_picture_has_one_for_dark_screens(document: Document) 
     assert colours <= {*DARK, "none", "transparent", "black"}
 
 
-@each_document
+@pytest.mark.parametrize("document", OF_MEMORY.values(), ids=OF_MEMORY)
 def test_a_chart_holds_the_figures_of_its_document(document: Document) -> None:
     charts = [
         block for part in document.sections for block in part.blocks if isinstance(block, Chart)
@@ -318,3 +322,18 @@ def test_a_plan_without_an_entry_says_what_to_relax() -> None:
     assert "Nothing fits within the limits." in told
     assert "To relax first" in told
     assert workbook(plan_document(none, None))
+def test_the_pictures_of_a_budget_hold_its_figures() -> None:
+    answer = sample_money.budget()
+    document = DOCUMENTS["budget"]
+    charts = {
+        block.name: block for part in document.sections for block in part.blocks
+        if isinstance(block, Chart)
+    }  # fmt: skip
+    assert set(charts) == {"tornado", "weeks", "break_even"}
+    bars = charts["tornado"].specification["layer"][0]["data"]["values"]
+    assert [(bar["from"], bar["to"]) for bar in bars] == [(41000, 83000), (54000, 61000)]
+    held = charts["weeks"].specification["data"]["values"]
+    assert [row["held"] for row in held] == [week.rented_hours for week in answer.calendar]
+    lines = charts["break_even"].specification["data"]["values"]
+    assert {row["money"] for row in lines if row["hours"] == 100} == {12000, 50000}
+    assert all(chart.caption for chart in charts.values())

@@ -9,7 +9,8 @@ import click
 
 from tuneplan.cli.answering import all_option, show, today
 from tuneplan.cli.commands import SpokenCommand
-from tuneplan.cli.options import JobRequest, answer_options, job_options
+from tuneplan.cli.options import JobRequest, answer_options, job_options, refuse_blank
+from tuneplan.cli.output import refuse_own_source, write_bytes
 
 
 @click.command("budget", cls=SpokenCommand)
@@ -29,10 +30,20 @@ from tuneplan.cli.options import JobRequest, answer_options, job_options
     show_default=True,
     help="Cases that are drawn.",
 )
+@click.option(
+    "--to", "targets", multiple=True, metavar="FILE", help="Write it as .html, .md, .json or .xlsx."
+)
 @all_option
 @answer_options
 def command(
-    job: JobRequest, *, more: tuple[str, ...], seed: int, draws: int, full: bool, as_json: bool
+    job: JobRequest,
+    *,
+    more: tuple[str, ...],
+    seed: int,
+    draws: int,
+    targets: tuple[str, ...],
+    full: bool,
+    as_json: bool,
 ) -> None:
     """What a project costs: experiments, sweeps, versions of the data, repetitions, idle time.
 
@@ -46,7 +57,13 @@ def command(
     from tuneplan.planner.sources import sources_for
     from tuneplan.report.budget import budget_text
     from tuneplan.report.budget_answer import budget_answer
+    from tuneplan.report.budget_document import budget_document
+    from tuneplan.report.writing import document_file, refuse_unknown_endings
 
+    refuse_blank("--to", targets)
+    refuse_unknown_endings(list(targets))
+    for target in targets:
+        refuse_own_source(target, [name for name in (job.source, *more) if name])
     day = today()
     stated = [job.read(), *(replace(job, source=name).read() for name in more)]
     budget = budget_jobs(
@@ -56,4 +73,8 @@ def command(
         seed=seed,
     )
     answer = budget_answer(budget, as_of=day.isoformat())
+    if targets:
+        document = budget_document(answer)
+        for target, content in [(each, document_file(document, each)) for each in targets]:
+            write_bytes(target, content)
     show(answer, partial(budget_text, full=full), as_json=as_json)

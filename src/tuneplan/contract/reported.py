@@ -101,7 +101,7 @@ class ReportedSection(Part):
 class ReportAnswer(Header):
     """The answer of ``report``."""
 
-    kind: str = Field(json_schema_extra={"enum": ["estimate", "plan", "schedule"]})
+    kind: str = Field(json_schema_extra={"enum": ["estimate", "plan", "schedule", "budget"]})
     title: str
     subtitle: str
     sections: list[ReportedSection]

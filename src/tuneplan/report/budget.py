@@ -63,7 +63,7 @@ def _blocks(answer: BudgetAnswer, page: Page, *, full: bool) -> Iterator[Rendera
     names = " + ".join(value_text(job.job.get("model")) for job in answer.jobs)
     yield heading(say("Budget of {names}: {weeks} {weeks:~week/weeks}", names=names, weeks=weeks))
     yield _sure(answer)
-    yield paragraph("\n".join(_chances(answer)))
+    yield paragraph("\n".join(chances(answer)))
     for number, job in enumerate(answer.jobs, start=1):
         if len(answer.jobs) > 1:
             yield heading(
@@ -104,7 +104,8 @@ def _money_row(money: MoneyQuantiles) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _chances(answer: BudgetAnswer) -> Iterator[str]:
+def chances(answer: BudgetAnswer) -> Iterator[str]:
+    """What the percentiles mean, and how far the limits are enough."""
     yield say(
         "P80: four of five such projects stay below it. {draws} cases drawn, seed {seed}.",
         draws=f"{answer.draws:,}",
@@ -155,9 +156,9 @@ def _phases(job: BudgetedJob) -> RenderableType:
     rows = [
         (
             phase_of_project_label(phase.phase),
-            _weeks_of(phase),
+            weeks_of(phase),
             f"{number_text(phase.rented_hours.p50)}\n{number_text(phase.rented_hours.p95)}",
-            _rented_at(phase),
+            rented_at(phase),
             _phase_money(phase),
             UNKNOWN if phase.idle_fraction is None else f"{phase.idle_fraction:.0%}",
         )
@@ -175,7 +176,8 @@ def _phases(job: BudgetedJob) -> RenderableType:
     return table(columns, rows)
 
 
-def _weeks_of(phase: BudgetPhase) -> str:
+def weeks_of(phase: BudgetPhase) -> str:
+    """The weeks of a phase, ``3-6``."""
     if phase.first_week is None:
         return UNKNOWN
     last = phase.first_week + phase.weeks - 1
@@ -192,7 +194,8 @@ def _phase_money(phase: BudgetPhase) -> str:
     return "\n".join(money_text(one) for one in (phase.money.p50, phase.money.p95))
 
 
-def _rented_at(phase: BudgetPhase) -> str:
+def rented_at(phase: BudgetPhase) -> str:
+    """The offer of a phase, and how it is charged."""
     offer = phase.offer
     if offer is None:
         return say("no price known")
@@ -251,7 +254,7 @@ def _drivers(answer: BudgetAnswer, page: Page) -> RenderableType:
     width = max(8, min(24, page.width - 66))
     rows = [
         (
-            _driver_name(driver, answer.jobs),
+            driver_name(driver, answer.jobs),
             f"{number_text(driver.low, digits=2)} - {number_text(driver.high, digits=2)}",
             _driver_total(driver),
             bar(driver.swing_fraction / widest, width=width),
@@ -267,7 +270,8 @@ def _drivers(answer: BudgetAnswer, page: Page) -> RenderableType:
     return table(columns, rows, title=say("What moves the total most"))
 
 
-def _driver_name(driver: BudgetDriver, jobs: Sequence[BudgetedJob]) -> str:
+def driver_name(driver: BudgetDriver, jobs: Sequence[BudgetedJob]) -> str:
+    """An open figure in words, with its job where there are several."""
     name = driver_label(driver.name)
     if driver.job is None or len(jobs) == 1:
         return name
@@ -306,7 +310,7 @@ def _offers(job: BudgetedJob, *, full: bool) -> Iterator[RenderableType]:
         yield paragraph(break_even_sentence(job.break_even))
     if job.constraints:
         yield heading(say("What the limits cost"))
-        yield points([_constraint(one) for one in job.constraints])
+        yield points([constraint_text(one) for one in job.constraints])
 
 
 def break_even_sentence(found: BreakEven) -> str:
@@ -327,7 +331,8 @@ def break_even_sentence(found: BreakEven) -> str:
     )
 
 
-def _constraint(one: Constraint) -> str:
+def constraint_text(one: Constraint) -> str:
+    """A limit: what it excludes, and what that costs."""
     text = say(
         "limits.{limit} ({value}) excludes {excluded} offers ({alone} that no other limit "
         "excludes, {unknown} whose source does not say)",

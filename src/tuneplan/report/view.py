@@ -130,7 +130,7 @@ class Document:
     """What is handed on.
 
     Attributes:
-        kind: ``estimate``, ``plan`` or ``schedule``: what is reported.
+        kind: ``estimate``, ``plan``, ``schedule`` or ``budget``: what is reported.
         as_of: Day of the answer, ISO 8601.
     """
 
