@@ -322,6 +322,8 @@ def test_a_plan_without_an_entry_says_what_to_relax() -> None:
     assert "Nothing fits within the limits." in told
     assert "To relax first" in told
     assert workbook(plan_document(none, None))
+
+
 def test_the_pictures_of_a_budget_hold_its_figures() -> None:
     answer = sample_money.budget()
     document = DOCUMENTS["budget"]
