@@ -58,7 +58,7 @@ def budget_document(answer: BudgetAnswer) -> Document:
     return Document(
         kind="budget",
         title=say("Budget of {names}", names=names),
-        subtitle=say("{weeks} week(s), amounts in {currency}", weeks=len(answer.calendar),
+        subtitle=say("{weeks} {weeks:~week/weeks}, amounts in {currency}", weeks=len(answer.calendar),
                      currency=answer.currency),
         as_of=answer.as_of,
         language=answer.language,
