@@ -18,17 +18,18 @@ ANALYSIS: dict[str, str] = {
         "which no timing is published)."
     ),
     "speed_node": (
-        "15 of 113 runs are off by more than a quarter. Six are `qwen` with LoRA under ZeRO-2, 60 to "
-        "110 % too fast at every length from 256 to 8,192 tokens, two its full fine-tuning under "
-        "ZeRO-3: DeepSpeed's hooks and buckets are counted by bandwidth and exposed shares alone. "
+        "15 of 113 runs are off by more than a quarter. Six are `qwen` with LoRA under ZeRO-2, 60 "
+        "to 115 % too fast at every length from 256 to 8,192 tokens, two its full fine-tuning "
+        "under ZeRO-3: DeepSpeed's hooks and buckets are counted by bandwidth and exposed shares "
+        "alone. "
         "Three are `fsdpq` on two RTX 3090, four `fms` on two cards. A timeline (PyTorch's "
         "profiler) of one ZeRO-2 step would say what is exposed; nothing published does."
     ),
     "speed_all": (
         "55 of 474 runs are off by more than a quarter, and 38 of them are bigscience's: `bsg` on "
-        "V100 (published while it was tuned; its author puts the noise at 40 %, and the settings of "
-        "its ZeRO-3 runs are not in the table) and `bsc` (pipelines of the largest models); eight "
-        "are `qwen` under ZeRO. A rerun of any of these with its log would separate noise from "
+        "V100 (published while it was tuned; its author puts the noise at 40 %, and the settings "
+        "of its ZeRO-3 runs are not in the table) and `bsc` (pipelines of the largest models); "
+        "eight are `qwen` under ZeRO. A rerun of any of these with its log would separate noise from "
         "error."
     ),
     "speed_held_out": (
@@ -43,9 +44,9 @@ ANALYSIS: dict[str, str] = {
     ),
     "coverage_memory_source": (
         "on the wide side: with its source held out, a job has five or six other sources to go by, "
-        "whose errors differ by more than a factor of twenty, and a range that owns up to that covers nearly "
-        "all of the careful ones. More sources would narrow it; a narrower rule would fail the "
-        "next odd source."
+        "whose errors differ by more than a factor of twenty, and a range that owns up to that "
+        "covers nearly all of the careful ones. More sources would narrow it; a narrower rule "
+        "would fail the next odd source."
     ),
     "coverage_memory_shipped": (
         "the ranges have seen these runs; with each model held out they cover what they should."
