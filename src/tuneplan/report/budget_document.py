@@ -58,8 +58,11 @@ def budget_document(answer: BudgetAnswer) -> Document:
     return Document(
         kind="budget",
         title=say("Budget of {names}", names=names),
-        subtitle=say("{weeks} {weeks:~week/weeks}, amounts in {currency}", weeks=len(answer.calendar),
-                     currency=answer.currency),
+        subtitle=say(
+            "{weeks} {weeks:~week/weeks}, amounts in {currency}",
+            weeks=len(answer.calendar),
+            currency=answer.currency,
+        ),
         as_of=answer.as_of,
         language=answer.language,
         tuneplan_version=answer.tuneplan_version,
