@@ -29,8 +29,8 @@ ANALYSIS: dict[str, str] = {
         "55 of 474 runs are off by more than a quarter, and 38 of them are bigscience's: `bsg` on "
         "V100 (published while it was tuned; its author puts the noise at 40 %, and the settings "
         "of its ZeRO-3 runs are not in the table) and `bsc` (pipelines of the largest models); "
-        "eight are `qwen` under ZeRO. A rerun of any of these with its log would separate noise from "
-        "error."
+        "eight are `qwen` under ZeRO. A rerun of any of these with its log would separate noise "
+        "from error."
     ),
     "speed_held_out": (
         "the same sources as without calibration: what is learned from other programs on the same "
