@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import os
+import sys
 
 import numpy as np
 import pytest
@@ -24,7 +26,15 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 @pytest.fixture(scope="module")
 def cluster():
     """A cluster on this machine with three worker processes."""
-    ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    # Workers find what this process finds, the modules beside the tests among it.
+    found = {"env_vars": {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}}
+    ray.init(
+        num_cpus=3,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="ERROR",
+        runtime_env=found,
+    )
     yield RayCluster()
     ray.shutdown()
 
