@@ -69,10 +69,12 @@ def calibrated_memory(
         spreads = MemorySpreads(
             allocated=allocated[0] if allocated else None,
             reserved=reserved[0] if reserved else None,
+            reserved_is_near=bool(reserved and reserved[1].is_near),
         )
         if allocated is not None:
             factors = allocated[0].low_factor, allocated[0].high_factor
-            nearest, basis = allocated[1], Basis.CALIBRATED
+            nearest = allocated[1]
+            basis = Basis.CALIBRATED if nearest.is_near else basis
     ranges = memory_ranges(
         peak_range(physics.likely_bytes, physics.limit_bytes, factors, basis=basis),
         context_bytes=physics.context_bytes,
@@ -149,7 +151,7 @@ def calibrated_step(
         low=likely * found.low_factor,
         likely=likely,
         high=likely * found.high_factor,
-        basis=Basis.CALIBRATED,
+        basis=Basis.CALIBRATED if found.nearest.is_near else step.step_s.basis,
     )
     forward_s = step.forward_s * found.factor
     return replace(step, step_s=step_s, terms=terms, forward_s=forward_s), found.nearest

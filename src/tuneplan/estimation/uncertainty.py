@@ -104,10 +104,12 @@ class MemorySpreads:
 
     Attributes:
         allocated, reserved: None where no run tells; then the priors stand.
+        reserved_is_near: Whether runs of the same program in this situation tell of the latter.
     """
 
     allocated: Spread | None = None
     reserved: Spread | None = None
+    reserved_is_near: bool = False
 
 
 NO_SPREADS: Final = MemorySpreads()
@@ -213,7 +215,7 @@ def memory_ranges(
         room = value if capacity_bytes is None else capacity_bytes - context_bytes
         return max(min(value, room), floor)
 
-    free = _reserved(peak, reserving, spreads.reserved)
+    free = _reserved(peak, reserving, spreads)
     reserved = Estimate(
         low=capped(free.low, peak.low),
         likely=capped(free.likely, peak.likely),
@@ -257,7 +259,7 @@ def _with_context(held: Estimate, context_bytes: float, *, basis: Basis) -> Esti
     )
 
 
-def _reserved(peak: Estimate, reserving: Reserving | None, spread: Spread | None) -> Estimate:
+def _reserved(peak: Estimate, reserving: Reserving | None, spreads: MemorySpreads) -> Estimate:
     """Reserved memory on a card without end.
 
     The widths of the peak's own range go in where no run tells of reserved memory itself.
@@ -266,13 +268,13 @@ def _reserved(peak: Estimate, reserving: Reserving | None, spread: Spread | None
     if reserving is not None:
         likely, worst = reserving.reserved_bytes, reserving.worst_bytes
         varies = reserving.varies
-    if spread is not None:
-        low, high = spread.low_factor, spread.high_factor
-        basis = Basis.CALIBRATED
+    basis = Basis.ASSUMED if reserving is None else Basis.ANALYTIC
+    if spreads.reserved is not None:
+        low, high = spreads.reserved.low_factor, spreads.reserved.high_factor
+        basis = Basis.CALIBRATED if spreads.reserved_is_near else basis
     else:
         less, more = reserved_prior((peak.low / peak.likely, peak.high / peak.likely), reserving)
         low, high = math.exp(-less), math.exp(more)
-        basis = Basis.ASSUMED if reserving is None else Basis.ANALYTIC
     least = likely * low
     return Estimate(
         low=min(peak.low * RESERVED.low, least) if varies else least,

@@ -100,22 +100,30 @@ def calibrated(prediction: Prediction, calibration: Calibration) -> Prediction:
         return changed
     slower = rate.factor, rate.low_factor, rate.high_factor
     faster = 1.0 / rate.factor, 1.0 / rate.high_factor, 1.0 / rate.low_factor
+    near = rate.nearest.is_near
     return replace(
         changed,
-        step_s=_moved(step_s, slower),
-        tokens_per_s_per_accelerator=_moved(prediction.tokens_per_s_per_accelerator, faster),
+        step_s=_moved(step_s, slower, near=near),
+        tokens_per_s_per_accelerator=_moved(
+            prediction.tokens_per_s_per_accelerator, faster, near=near
+        ),
         real_tokens_per_s_per_accelerator=_moved(
-            prediction.real_tokens_per_s_per_accelerator, faster
+            prediction.real_tokens_per_s_per_accelerator, faster, near=near
         ),
         nearest_time=rate.nearest,
         rate_spread=rate.spread,
     )
 
 
-def _moved(estimate: Estimate | None, factors: tuple[float, float, float]) -> Estimate | None:
+def _moved(
+    estimate: Estimate | None, factors: tuple[float, float, float], *, near: bool
+) -> Estimate | None:
     if estimate is None:
         return None
     likely = estimate.likely * factors[0]
     return Estimate(
-        low=likely * factors[1], likely=likely, high=likely * factors[2], basis=Basis.CALIBRATED
+        low=likely * factors[1],
+        likely=likely,
+        high=likely * factors[2],
+        basis=Basis.CALIBRATED if near else estimate.basis,
     )
