@@ -62,6 +62,31 @@ def test_a_blank_that_the_framework_has_no_key_for_is_told_and_a_stated_one_is_r
     assert [one.path for one in refused.value.mistakes] == ["training.save_steps"]
 
 
+def test_a_length_that_nobody_states_stays_blank_where_the_framework_cuts_nothing() -> None:
+    """Stated, the model's own limit would fill every row: the files would be another job."""
+    export = exported("torchtune", hardware=EIGHT)
+    assert yaml.safe_load(file_of(export, "train.yaml"))["tokenizer"]["max_seq_len"] is None
+    assert "no_data_no_length" in {notice.message.code for notice in export.notices}
+    assert (export.job.recipe.training.max_length, export.job.data.mean_tokens) == (None, None)
+    packed = exported("torchtune", training={"packing": True}, hardware=EIGHT)
+    assert packed.job.recipe.training.max_length == 131_072
+
+
+def test_a_framework_that_cuts_is_told_to_cut_at_the_limit_alone_and_rows_stay_as_planned() -> None:
+    plan = {"framework": "torchtune", "training": {"save_strategy": "epoch"}}
+    export = exported("axolotl", **plan, hardware=EIGHT)
+    assert yaml.safe_load(file_of(export, "train.yaml"))["sequence_len"] == 131_072
+    assert export.exported_peak_bytes is not None
+    assert export.exported_peak_bytes.likely < 2 * export.peak_bytes.likely
+
+
+def test_data_that_the_job_names_are_not_told_to_be_missing() -> None:
+    export = exported("torchtune", data={"num_samples": 1000, "mean_tokens": 500}, hardware=EIGHT)
+    assert "no_data_no_length" not in {notice.message.code for notice in export.notices}
+    assert "ordinary_length" not in {one.reason.code for one in export.assumptions}
+    assert export.job.data.mean_tokens == 500
+
+
 def test_what_saves_by_epoch_is_written_so_and_learning_rates_are_told_to_be_missing() -> None:
     export = exported("trl", framework="axolotl")
     assert yaml.safe_load(file_of(export, "train.yaml"))["save_strategy"] == "epoch"

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tuneplan.contract.job_document import job_document
 from tuneplan.contract.reading import load_job
 from tuneplan.planner.estimate import resolve_job
 from tuneplan.planner.evaluating import ORDINARY_LENGTH
@@ -42,6 +43,13 @@ def test_rows_have_an_ordinary_length_where_neither_data_nor_length_is_stated(
     assert (assumed.value, assumed.reason.code) == (ORDINARY_LENGTH, "ordinary_length")
     assert "no_data_no_length" in codes(found)
     assert "no_data" not in codes(found)
+
+
+@pytest.mark.parametrize("framework", CUTS_NOTHING)
+def test_the_job_of_an_answer_reads_again_as_the_same_job(framework: str) -> None:
+    found = resolved(framework)
+    again = resolve_job(load_job(job_document(found.job, found.assumptions)), SOURCES)
+    assert again.batch == found.batch
 
 
 @pytest.mark.parametrize("framework", CUTS_NOTHING)

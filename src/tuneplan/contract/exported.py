@@ -28,7 +28,8 @@ class ExportAnswer(Header):
     job: dict[str, Any] = Field(description="The job as it is written: every blank filled.")
     files: list[ExportedPart]
     peak_bytes: Range = Field(
-        description="Allocated at the peak as the job is planned, rows at full length."
+        description="Allocated at the peak as the job is planned, rows at full length, or of an "
+        "ordinary one where nothing is cut."
     )
     exported_peak_bytes: Range | None = Field(
         default=None, description="The same of what the framework makes of the files."

@@ -21,6 +21,9 @@ _SAID: Final[Mapping[tuple[str, Any], Any]] = {
     ("training.gradient_checkpointing", "none"): False,
 }
 _ZERO_MEANS_BLANK: Final = ("training.eval_steps", "training.save_steps")
+# Blank where an ordinary length is assumed: a mean alone is no data, and a stated ``max_length``
+# would fill every row up to the model's own limit.
+_LEFT_TO_DATA: Final = ("data.mean_tokens", "training.max_length")
 
 
 def job_document(job: StatedJob, assumptions: Iterable[Assumption] = ()) -> dict[str, Any]:
@@ -29,11 +32,14 @@ def job_document(job: StatedJob, assumptions: Iterable[Assumption] = ()) -> dict
     Args:
         job: As stated.
         assumptions: Those that stand for keys of the job file (``training.max_length``) fill
-            blanks; the others are passed over.
+            blanks; the others are passed over, and so is an ordinary length of rows.
     """
     values = dict(_stated(job))
-    for assumption in assumptions:
-        _fill(values, assumption)
+    known = tuple(assumptions)
+    ordinary = any(one.reason.code == "ordinary_length" for one in known)
+    for assumption in known:
+        if not (ordinary and assumption.name in _LEFT_TO_DATA):
+            _fill(values, assumption)
     document: dict[str, Any] = {}
     for path in keys():
         *sections, name = path.split(".")

@@ -46,8 +46,10 @@ class JobExport:
         framework, framework_version: That they are written for.
         job: As it is written: every blank filled.
         assumptions: What filled the blanks.
-        peak_bytes: Allocated memory at the peak as the job was planned, rows at full length.
-        exported_peak_bytes: The same of what the framework makes of the files; None for an engine.
+        peak_bytes: Allocated memory at the peak as the job was planned, rows at full length, or of
+            an ordinary one where nothing is cut.
+        exported_peak_bytes: The same, with rows as long, of what the framework makes of the files;
+            None for an engine.
     """
 
     framework: str
@@ -95,23 +97,41 @@ def export_job(
     if launchers:
         files = (*files, *_launch(written, resolved, files, to=to, kinds=launchers))
     peak = memory_by_formula(resolved).ranges.peak_bytes
-    exported = _exported_peak(written, sources, to=to)
-    notices += _peaks_differ(peak, exported, own=own, to=to)
+    exported = _exported_peak(written, resolved, sources, to=to)
+    notices += _peaks_differ(peak, exported, resolved, own=own, to=to)
     if to in WRITERS:
         notices.append(Notice(message=_NO_LEARNING_RATE))
     if to in WRITERS and not job.data.path:
         notices.append(Notice(message=_NO_FILES))
     notices += _data_elsewhere(written, launchers)
+    assumptions, told = _of_plan(resolved, job)
     return JobExport(
         framework=to,
         framework_version=written.recipe.framework_version,
         job=written,
         files=files,
-        assumptions=tuple(one for one in resolved.assumptions if one.name not in FOLLOWS),
-        notices=(*resolved.notices, *notices),
+        assumptions=assumptions,
+        notices=(*told, *notices),
         peak_bytes=peak,
         exported_peak_bytes=exported,
     )
+
+
+def _of_plan(
+    resolved: Resolved, job: StatedJob
+) -> tuple[tuple[Assumption, ...], tuple[Notice, ...]]:
+    """What to tell of the plan; its data are not read, so no word of missing ones if stated."""
+    kept = tuple(one for one in resolved.assumptions if one.name not in FOLLOWS)
+    if not job.data.given:
+        return kept, resolved.notices
+    return (
+        tuple(one for one in kept if not _is_ordinary_length(one)),
+        tuple(one for one in resolved.notices if one.message.code != "no_data_no_length"),
+    )
+
+
+def _is_ordinary_length(assumption: Assumption) -> bool:
+    return assumption.reason.code == "ordinary_length"
 
 
 _NO_LEARNING_RATE: Final = message(
@@ -168,7 +188,12 @@ def _for_framework(
     recipe = job.recipe
     if to in WRITERS and recipe.framework != to:
         software = {k: v for k, v in recipe.software.items() if k in resolved.job.recipe.software}
-        recipe = replace(recipe, framework=to, framework_version=None, software=software)
+        training = recipe.training
+        if training.max_length is None:  # nothing was cut; the other framework may cut
+            training = replace(training, max_length=resolved.recipe.max_length)
+        recipe = replace(
+            recipe, framework=to, framework_version=None, software=software, training=training
+        )
     base = Path(job.base_path)
     paths = tuple(_beside(base / name, folder) for name in job.data.path)
     return replace(
@@ -313,30 +338,47 @@ def _launch(
     return tuple(found)
 
 
-def _exported_peak(job: StatedJob, sources: Sources, *, to: str) -> Estimate | None:
-    """The peak of what the framework makes of the files; None where it refuses the job."""
+def _exported_peak(
+    job: StatedJob, planned: Resolved, sources: Sources, *, to: str
+) -> Estimate | None:
+    """The peak of what the framework makes of the files; None where it refuses the job.
+
+    A limit that is stated for another framework fills no row where an ordinary length is planned.
+    """
     if to in ENGINES:
         return None
     try:
         resolved = resolve_job(job, sources, dataset=Dataset(statistics=None))
     except InputError:
         return None
+    if any(_is_ordinary_length(one) for one in planned.assumptions):
+        length = planned.batch.worst_length
+        batch = replace(
+            resolved.batch,
+            mean_length=length,
+            worst_length=length,
+            limit_length=length,
+            sequence_length=length,
+            real_tokens=resolved.batch.sequences * length,
+        )
+        resolved = replace(resolved, batch=batch)
     return memory_by_formula(resolved).ranges.peak_bytes
 
 
 def _peaks_differ(
-    planned: Estimate, exported: Estimate | None, *, own: str | None, to: str
+    planned: Estimate, exported: Estimate | None, plan: Resolved, *, own: str | None, to: str
 ) -> list[Notice]:
     if exported is None or abs(exported.likely - planned.likely) <= _SAME_PEAK * planned.likely:
         return []
     text = message(
         "peak_of_export_differs",
         "memory is not that of the plan: {planned} allocated at the peak in {own}, {exported} in "
-        "{framework}, with rows at full length",
+        "{framework}, with rows of {length:,.0f} tokens",
         planned=format_gib(planned.likely),
         exported=format_gib(exported.likely),
         own=own or "trl",
         framework=to,
+        length=plan.batch.worst_length,
     )
     return [Notice(message=text)]
 

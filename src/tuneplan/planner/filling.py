@@ -18,7 +18,8 @@ def filled(resolved: Resolved) -> StatedJob:
     """The job with the resolved value of every blank that a job key can say.
 
     Words such as ``auto`` become what they were resolved to. Loss and master copies stay blank
-    where they were: they follow from framework and version.
+    where they were: they follow from framework and version. So does ``max_length`` where nothing
+    is cut and the data decide how long rows are.
     """
     job, recipe = resolved.job, resolved.recipe
     known = {one.name: one for one in resolved.assumptions if one.name not in FOLLOWS}
