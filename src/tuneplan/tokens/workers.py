@@ -185,6 +185,7 @@ class _Worker:
             [sys.executable, "-c", _START.format(paths=sys.path)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            process_group=0,  # Ctrl-C is for the parent, which ends its workers
             env={**os.environ, **one_core},
         )
         assert process.stdin is not None  # noqa: S101 - a pipe
@@ -198,7 +199,7 @@ def serve() -> None:
 
     from tuneplan.tokens.encoders import use_threads
 
-    # Ctrl-C reaches every process of the terminal; the parent says when to end.
+    # Whoever sends SIGINT to a worker: the parent says when to end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     use_threads(1)
     _end_with_parent()
