@@ -40,7 +40,7 @@ class Qwen:
     """Byte pairs of tiktoken, ChatML, a default system message, NFC."""
 
     model = "Qwen/Qwen2.5-7B-Instruct"
-    library = "tiktoken"
+    package = "tiktoken"
     system = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
     names = (
         "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|object_ref_start|>",
@@ -98,7 +98,7 @@ class DeepSeek:
     """Hugging Face's tokenizers, DeepSeek V3's format."""
 
     model = "deepseek-ai/DeepSeek-V3"
-    library = "tokenizers"
+    package = "tokenizers"
     bos, end = "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"
 
     def __init__(self) -> None:
@@ -141,7 +141,7 @@ class Mistral:
     """Sentencepiece, Mistral 7B's first format: control tokens are cut off, the rest is encoded."""
 
     model = "mistralai/Mistral-7B-Instruct-v0.1"
-    library = "sentencepiece"
+    package = "sentencepiece"
     bos, end = "<s>", "</s>"
 
     def __init__(self) -> None:
@@ -193,7 +193,7 @@ def counted(family: Any, pieces: Pieces) -> tuple[int, int]:
     Sentencepiece has no place for a token in the text, so there the learned ones are what the text
     up to a piece's end has more than the text up to its start.
     """
-    if family.library == "sentencepiece":
+    if family.package == "sentencepiece":
         text, learned = "", 0
         for piece, is_learned in pieces:
             before = family.num_tokens(text) if is_learned else 0
@@ -321,7 +321,7 @@ def main(folder: str) -> int:
             same = ours == (total, learned)
             wrong += not same
             print(
-                f"{path.name:32} {family.library:14} {total:10,} {ours[0]:10,} {learned:10,} "
+                f"{path.name:32} {family.package:14} {total:10,} {ours[0]:10,} {learned:10,} "
                 f"{ours[1]:10,}{'' if same else '  DIFFERENT'}"
             )
     print(f"{wrong} different")

@@ -97,4 +97,4 @@ def _changes() -> list[str]:
 def _change(row: Fact) -> str:
     since = row.since or row.since_date or "first read"
     until = row.until or row.until_date
-    return f"| {row.library} | {row.key} | {row.value} | {since} | {until} | {row.source} |"
+    return f"| {row.package} | {row.key} | {row.value} | {since} | {until} | {row.source} |"

@@ -32,7 +32,7 @@ class Default(Generic[T]):
 def by_table(fact: Fact, value: T) -> Default[T]:
     """A default read from ``data/defaults.csv``, as the value it means."""
     reason = message(
-        "framework_default", "{library} takes this when nothing is set", library=fact.library
+        "framework_default", "{library} takes this when nothing is set", library=fact.package
     )
     return Default(value, reason, fact.citation)
 

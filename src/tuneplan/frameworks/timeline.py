@@ -31,7 +31,7 @@ class Fact:
         confidence: ``high`` = read on both sides of the change.
     """
 
-    library: str
+    package: str
     key: str
     value: str
     since: str
@@ -47,7 +47,7 @@ class Fact:
         span = f">= {self.since}" if self.since else "all versions read"
         if self.until:
             span += f", < {self.until}"
-        return f"{self.library} {span}: {self.source}"
+        return f"{self.package} {span}: {self.source}"
 
 
 @lru_cache(maxsize=1)
@@ -56,8 +56,8 @@ def facts() -> Mapping[tuple[str, str], tuple[Fact, ...]]:
     table: dict[tuple[str, str], list[Fact]] = {}
     text = (Path(__file__).with_name("data") / "defaults.csv").read_text("utf-8")
     for row in csv.DictReader(text.splitlines()):
-        fact = Fact(**row)
-        table.setdefault((fact.library, fact.key), []).append(fact)
+        fact = Fact(package=row.pop("library"), **row)
+        table.setdefault((fact.package, fact.key), []).append(fact)
     return MappingProxyType({key: tuple(rows) for key, rows in table.items()})
 
 

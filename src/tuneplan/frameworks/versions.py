@@ -32,7 +32,7 @@ _COMMIT: Final = re.compile(r"\b([0-9a-f]{7,8})[0-9a-f]{0,32}\b")
 class Release:
     """One release (or a commit that a published run names) and its day."""
 
-    library: str
+    package: str
     version: str
     date: str
     source: str
@@ -45,7 +45,7 @@ def releases() -> Mapping[str, tuple[Release, ...]]:
     text = (Path(__file__).with_name("data") / "releases.csv").read_text("utf-8")
     for row in csv.DictReader(text.splitlines()):
         release = Release(row["library"], row["version"], row["date"], row["source"])
-        table.setdefault(release.library, []).append(release)
+        table.setdefault(release.package, []).append(release)
     return MappingProxyType({library: tuple(rows) for library, rows in table.items()})
 
 
