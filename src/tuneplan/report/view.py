@@ -34,10 +34,17 @@ class Amount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """What is read in one place: words, a number, or low, likely and high."""
+    """What is read in one place: words, a number, or low, likely and high.
+
+    Attributes:
+        link: On the page: the address that the text leads to. Documents leave it out.
+        tone: On the page: a verdict, ``quiet``, ``differs``, ``better`` or ``worse``; mostly empty.
+    """
 
     text: str
     amounts: tuple[Amount, ...] = ()
+    link: str = ""
+    tone: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,11 +87,18 @@ class Facts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A column: ``amounts`` is 0 for words, 1 for a number, 3 for low, likely and high."""
+    """A column: ``amounts`` is 0 for words, 1 for a number, 3 for low, likely and high.
+
+    Attributes:
+        link: On the page: the address of the same table, sorted by this column.
+        order: ``ascending`` or ``descending`` where it is sorted by this column.
+    """
 
     name: str
     amounts: int = 0
     unit: str = ""
+    link: str = ""
+    order: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,12 +131,75 @@ Block: TypeAlias = Paragraph | Points | Facts | Table | Chart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """Where one can go, or what one can do, on the page; ``current`` is where one is."""
+
+    text: str
+    address: str
+    current: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Links:
+    """Links beside each other."""
+
+    title: str
+    items: tuple[Link, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A figure and what it is made of.
+
+    Attributes:
+        name: Of the figure in the answer: ``memory.peak_bytes``; empty where it has none.
+        value: Empty for what has no value of its own.
+        formula: Of the symbols in ``inputs``.
+        basis: ``assumed``, ``analytic``, ``traced``, ``calibrated``, ``measured`` in words.
+        source: Where the formula or the number comes from.
+        inputs: The symbols; a remark says on what each rests.
+        link: On the page: the figure explained by itself.
+    """
+
+    name: str
+    title: str
+    value: str = ""
+    formula: str = ""
+    basis: str = ""
+    source: str = ""
+    inputs: tuple[Fact, ...] = ()
+    children: tuple[Node, ...] = ()
+    link: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tree:
+    """Figures that open into what they are made of; so many levels are open at first."""
+
+    title: str
+    nodes: tuple[Node, ...]
+    open_levels: int = 1
+
+
+PageBlock: TypeAlias = Block | Links | Tree
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
     """A part with a heading; ``name`` is the same in every language."""
 
     name: str
     title: str
     blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageSection:
+    """A part of the page, which may hold what no document does."""
+
+    name: str
+    title: str
+    blocks: tuple[PageBlock, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
