@@ -54,10 +54,18 @@ def message(code: str, template: str, /, **params: Any) -> Message:
     return Message(code, template, MappingProxyType(params))
 
 
+def sentence(template: str, /) -> str:
+    """The template itself: marks a literal that reaches ``say`` or ``translate`` by a variable.
+
+    Catalogues are made from literals, so a text that stands in a table is marked where it stands.
+    """
+    return template
+
+
 def translate(template: str) -> str:
     """The template in the current language, or itself where there is no translation."""
     language = _language.get()
-    if language == "en":
+    if language == "en" or not template:  # gettext answers an empty text with its header
         return template
     return _catalogue(language).gettext(template)
 
@@ -70,18 +78,6 @@ def _catalogue(language: str) -> gettext.NullTranslations:
             "tuneplan", localedir=str(folder), languages=[language.replace("-", "_")], fallback=True
         )
     return _translations[language]
-
-
-def untranslated_notice() -> Message | None:
-    """That the current language has no catalogue, so English is shown; None where it has one."""
-    language = _language.get()
-    if language == "en" or isinstance(_catalogue(language), gettext.GNUTranslations):
-        return None
-    return message(
-        "language_not_translated",
-        "{language} is not translated yet: this is shown in English",
-        language=language,
-    )
 
 
 def say(template: str, /, **params: Any) -> str:

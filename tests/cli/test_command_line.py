@@ -118,30 +118,6 @@ def test_completion_without_a_shell_names_the_shells(capsys: pytest.CaptureFixtu
     assert all(shell in first for shell in ("bash", "zsh", "fish"))
 
 
-@pytest.mark.parametrize("language", ["zh-TW", "zh-CN"])
-def test_a_language_without_a_catalogue_is_told_once_and_beside_the_answer(
-    language: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["catalog", "accelerators", "T4", "--lang", language]) == 0
-    printed = capsys.readouterr()
-    assert printed.err == f"{language} is not translated yet: this is shown in English\n"
-    assert "T4" in printed.out
-    assert run(["catalog", "accelerators", "T4"]) == 0
-    assert capsys.readouterr().err == ""
-
-
-def test_in_json_a_language_without_a_catalogue_is_a_warning(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    job = ("estimate", "--model", "Qwen2.5-0.5B", "--accelerator", "T4", "--json")
-    assert run([*job, "--lang", "zh-TW"]) == 0
-    printed = capsys.readouterr()
-    assert printed.err == ""
-    assert "language_not_translated" in {one["code"] for one in json.loads(printed.out)["warnings"]}
-    assert run(list(job)) == 0
-    assert "language_not_translated" not in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("columns", "width"),
     [("100", 100), ("60", 60), ("160", 160), ("59", 80), ("161", 80), ("wide", 80), ("", 80)],

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from tuneplan.cli.output import page, print_json, print_text
-from tuneplan.language import untranslated_notice
 
 if TYPE_CHECKING:
     from tuneplan.contract.answers import Fit, FitOn
@@ -37,22 +36,9 @@ def today() -> date:
 def show(answer: Answer, text: Callable[[Answer, Page], str], *, as_json: bool) -> None:
     """Print an answer."""
     if as_json:
-        print_json(_with_language(answer).model_dump(mode="json"))
+        print_json(answer.model_dump(mode="json"))
     else:
         print_text(text(answer, page()))
-
-
-def _with_language(answer: Answer) -> Answer:
-    """Where an answer has warnings, one more if its language is not translated."""
-    notice = untranslated_notice()
-    warnings = getattr(answer, "warnings", None)
-    if notice is None or warnings is None:
-        return answer
-    from tuneplan.contract.parts import notice_model
-    from tuneplan.spec.answer import Notice
-
-    more = [*warnings, notice_model(Notice(message=notice))]
-    return answer.model_copy(update={"warnings": more})
 
 
 def require_fit_option(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -20,7 +20,7 @@ from tuneplan._version import __version__
 from tuneplan.cli.commands import COMMANDS, LateGroup
 from tuneplan.cli.options import language_of, wants_json
 from tuneplan.errors import InputError, MissingExtra, Mistake, TuneplanError
-from tuneplan.language import LANGUAGES, message, speaking, untranslated_notice
+from tuneplan.language import LANGUAGES, message, speaking
 
 ANSWERED: Final = 0
 OUR_DEFECT: Final = 1
@@ -62,9 +62,6 @@ def run(arguments: Sequence[str]) -> int:
         return _nowhere_to_answer("it is closed")
     try:
         with speaking(language_of(arguments)):
-            untranslated = None if as_json else untranslated_notice()
-            if untranslated is not None:
-                click.echo(str(untranslated), err=True)
             return _run(arguments, as_json=as_json)
     except BrokenPipeError:
         # The reader has seen enough (`| head`). Python would complain once more at exit.
