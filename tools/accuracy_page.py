@@ -1,8 +1,8 @@
 """Write ``docs/accuracy.md``: predictions against the measured runs of ``evidence/``.
 
 ``python tools/accuracy_page.py`` (``make accuracy``) predicts every run, fits the calibration that
-ships (``tools/calibrate.py``), and writes the page, its picture and ``docs/accuracy.json``, whose
-figures a test holds against the code.
+ships (``tools/calibrate.py``), and writes the page, its picture, ``docs/accuracy.json``, whose
+figures a test holds against the code, and what the package shows of it (``accuracy_bundle.py``).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ sys.path.insert(0, str(ROOT / "src"))
 import accuracy_texts as texts  # noqa: E402 - beside this file
 from accuracy_ablation import Line, ablation  # noqa: E402 - beside this file
 from accuracy_analysis import ANALYSIS  # noqa: E402
+from accuracy_bundle import bundle  # noqa: E402
 from accuracy_jobs import section as three_jobs  # noqa: E402
 from accuracy_ranges import TITLES, picture, ranges  # noqa: E402
 from accuracy_runs import Case, Runs, cases  # noqa: E402
@@ -42,6 +43,7 @@ from tuneplan.units import format_gib  # noqa: E402
 PAGE = ROOT / "docs" / "accuracy.md"
 FIGURES = ROOT / "docs" / "accuracy.json"
 PICTURE = ROOT / "docs" / "accuracy-reliability.svg"
+BUNDLE = ROOT / "src" / "tuneplan" / "catalog" / "data" / "accuracy.json"
 HEAD = """<!-- Made by tools/accuracy_page.py. -->
 
 # Accuracy
@@ -283,4 +285,5 @@ if __name__ == "__main__":
     PAGE.write_text(page(RUNS, LINES), encoding="utf-8")
     PICTURE.write_text(picture(RUNS), encoding="utf-8")
     FIGURES.write_text(plain(LINES), encoding="utf-8")
+    BUNDLE.write_text(bundle(RUNS, LINES), encoding="utf-8")
     print(f"wrote {PAGE.relative_to(ROOT)}, {PICTURE.name}, {FIGURES.name}")

@@ -90,3 +90,11 @@ def test_without_the_extra_the_page_keeps_its_tables_and_says_how_to_install(
     assert "<svg " not in page
     assert "<table>" in page
     assert "tuneplan[report]" in page
+
+
+def test_no_cell_of_the_csv_becomes_a_formula(tmp_path):
+    harmful = {**LITGPT, "id": "=HYPERLINK(A1)"}
+    text = rows_csv(validate(file_of(tmp_path, harmful), predict=Planner()))
+    (row, *_) = csv.DictReader(io.StringIO(text))
+    assert row["id"] == "'=HYPERLINK(A1)"
+    assert float(row["error_fraction"]) < 0  # a number keeps its sign

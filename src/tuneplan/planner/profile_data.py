@@ -80,6 +80,22 @@ def profile_data(
     )
 
 
+def look_at(
+    profile: DataProfile, *, max_length: int | None, per_device_train_batch_size: int | None = None
+) -> DataProfile:
+    """A profile with one more length looked at, or for other batches; no file is read for it.
+
+    Args:
+        profile: As ``profile_data`` gave it.
+        max_length: None for none beside those that it has.
+        per_device_train_batch_size: None for the profile's own.
+    """
+    from tuneplan.tokens.summary import looked_at
+
+    lengths = () if max_length is None else (max_length,)
+    return looked_at(profile, lengths, per_device_train_batch_size)
+
+
 def _pictures(model: str | None, image: tuple[int, int] | None) -> Pictures | None:
     from tuneplan.tokens.picture_rules import rule_of_model
     from tuneplan.tokens.pictures import Pictures

@@ -106,8 +106,12 @@ def _fates(answer: CheckAnswer | ImportAnswer) -> tuple[Sequence[Key], ...]:
 
 
 def _not_judged(rules: Mapping[str, str]) -> Iterator[RenderableType]:
-    if not rules:
-        return
+    if rules:
+        yield paragraph(not_judged_sentence(rules), style="dim")
+
+
+def not_judged_sentence(rules: Mapping[str, str]) -> str:
+    """Which rules could say nothing, and for want of what."""
     why = {
         "accelerator": say("no accelerator is stated"),
         "data": say("nothing is said about the data"),
@@ -117,7 +121,7 @@ def _not_judged(rules: Mapping[str, str]) -> Iterator[RenderableType]:
     for need in dict.fromkeys(rules.values()):
         names = ", ".join(name for name, of in rules.items() if of == need)
         parts.append(say("{names} ({why})", names=names, why=why.get(need, need)))
-    yield paragraph(say("Not looked for: {rules}.", rules="; ".join(parts)), style="dim")
+    return say("Not looked for: {rules}.", rules="; ".join(parts))
 
 
 def _changes(changes: Sequence[BestChange]) -> Iterator[RenderableType]:

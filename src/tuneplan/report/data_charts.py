@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 from tuneplan.contract.measured import AtMaxLength, DataProfileAnswer
@@ -14,18 +15,28 @@ from tuneplan.units import format_count
 _NARROW: Final = 400  # below so many units of width a legend stands in one column
 
 
-def length_histogram(answer: DataProfileAnswer, *, width: int) -> dict[str, Any]:
-    """How many sequences have each length, and a mark at the recommended ``max_length``."""
+def length_histogram(
+    answer: DataProfileAnswer, *, width: int, max_length: int | None = None
+) -> dict[str, Any]:
+    """How many sequences have each length, and a line at ``max_length``, else the recommended."""
     bins = answer.length.histogram if answer.length else []
     names = [_span(one.low, one.high) for one in bins]
+    wanted = max_length or (answer.recommended.max_length if answer.recommended else None)
     values = [
-        {"tokens": name, "sequences": one.count} for name, one in zip(names, bins, strict=True)
+        {
+            "tokens": name,
+            "low": one.low,
+            "high": one.high,
+            "sequences": one.count,
+            "cut": wanted is not None and one.low >= wanted,
+        }
+        for name, one in zip(names, bins, strict=True)
     ]
     axis: dict[str, Any] = {"field": "tokens", "type": "ordinal", "sort": names}
     layers: list[dict[str, Any]] = [
         {
             "data": {"values": values},
-            "mark": {"type": "bar", "color": SERIES[0], "cornerRadius": 2},
+            "mark": {"type": "bar", "cornerRadius": 2},
             "encoding": {
                 "x": {**axis, "title": say("tokens of a sequence"), "axis": {"labelAngle": -40}},
                 "y": {
@@ -33,21 +44,49 @@ def length_histogram(answer: DataProfileAnswer, *, width: int) -> dict[str, Any]
                     "type": "quantitative",
                     "title": say("sequences"),
                 },
+                "color": {
+                    "condition": {"test": "datum.cut", "value": SERIES[2]},
+                    "value": SERIES[0],
+                },
             },
         }
     ]
-    wanted = answer.recommended.max_length if answer.recommended else None
-    # The last bin that ends within the length.
-    within = [name for name, one in zip(names, bins, strict=True) if wanted and one.high <= wanted]
-    if within and wanted is not None:
-        layers.append(
+    place = None if wanted is None else _place(answer, wanted)
+    if place is not None:
+        number, share = place
+        at = {**axis, "bandPosition": share}
+        near_the_end = number + share > 0.7 * len(names)
+        layers += [
             {
-                "data": {"values": [{"tokens": within[-1]}]},
+                "data": {"values": [{"tokens": names[number]}]},
                 "mark": {"type": "rule", "color": ALARM, "strokeWidth": 2, "xOffset": 0},
-                "encoding": {"x": {**axis, "bandPosition": 1}},
-            }
-        )
+                "encoding": {"x": at},
+            },
+            {
+                "data": {"values": [{"tokens": names[number], "text": f"max_length {wanted:,}"}]},
+                "mark": {
+                    "type": "text",
+                    "color": ALARM,
+                    "align": "right" if near_the_end else "left",
+                    "dx": -6 if near_the_end else 6,
+                    "y": 8,
+                    "fontWeight": "bold",
+                },
+                "encoding": {"x": at, "text": {"field": "text"}},
+            },
+        ]
     return {"$schema": SCHEMA, "width": width, "height": 180, "layer": layers}
+
+
+def _place(answer: DataProfileAnswer, length: int) -> tuple[int, float] | None:
+    """The bar that a length lies in, and how far along it; None where it lies outside of all."""
+    bins = answer.length.histogram if answer.length else []
+    for number, one in enumerate(bins):
+        if one.low < length <= one.high:
+            if one.low:
+                return number, math.log(length / one.low) / math.log(one.high / one.low)
+            return number, length / one.high
+    return (len(bins) - 1, 1.0) if bins and length > bins[-1].high else None
 
 
 def _span(low: float, high: float) -> str:

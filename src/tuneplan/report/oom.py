@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from tuneplan.contract.diagnosed import OomAnswer, OomCosts, OomFix
@@ -42,9 +42,9 @@ def oom_text(answer: OomAnswer, page: Page, *, full: bool = False) -> str:
 
 
 def _blocks(answer: OomAnswer, page: Page, *, full: bool) -> Iterator[RenderableType]:
-    yield heading(_title(answer))
-    yield paragraph(_verdict(answer), style="red" if answer.card_too_small else "")
-    yield facts(list(_figures(answer)))
+    yield heading(oom_title(answer))
+    yield paragraph(oom_verdict(answer), style="red" if answer.card_too_small else "")
+    yield facts(list(oom_figures(answer)))
     evidence = [*answer.stage.evidence, *answer.cause_evidence]
     if evidence:
         yield heading(say("What shows it"))
@@ -58,11 +58,12 @@ def _blocks(answer: OomAnswer, page: Page, *, full: bool) -> Iterator[Renderable
     hindered = [fix for fix in answer.fixes if fix.cannot_help_because is not None]
     if hindered:
         yield heading(say("What cannot help"))
-        yield points(list(_hindered(hindered)))
+        yield points(list(hindered_lines(hindered)))
     yield from ledger(answer.assumptions, answer.warnings, page, full=full)
 
 
-def _title(answer: OomAnswer) -> str:
+def oom_title(answer: OomAnswer) -> str:
+    """What was diagnosed."""
     if answer.job is None:
         return say("Out of memory, by the log alone")
     parts = [value_text(answer.job.get("model"))]
@@ -105,7 +106,8 @@ def stage_label(stage: str) -> str:
     }.get(stage, say("at a moment that nothing shows"))
 
 
-def _verdict(answer: OomAnswer) -> str:
+def oom_verdict(answer: OomAnswer) -> str:
+    """What ran out and when, and what is enough: a sentence a line."""
     lines = [
         say(
             "{cause}, {stage}.",
@@ -136,11 +138,12 @@ def _with_combination(answer: OomAnswer) -> str:
     text = say("Then it needs {need}", need=bytes_range_text(needs))
     if answer.capacity_bytes:
         text += say(" of {capacity}", capacity=format_gib(answer.capacity_bytes))
-    cost = _cost_text(costs) if costs else ""
+    cost = cost_text(costs) if costs else ""
     return f"{text}; {cost}." if cost else f"{text}."
 
 
-def _cost_text(costs: OomCosts) -> str:
+def cost_text(costs: OomCosts) -> str:
+    """Time and money that a fix costs; empty where neither is known."""
     parts = [_time_text(costs.time_fraction)] if costs.time_fraction else []
     if costs.money is not None:
         amount = float(costs.money.amount)
@@ -163,7 +166,8 @@ def _size_text(size_bytes: int) -> str:
     return say("{count} bytes", count=size_bytes)
 
 
-def _figures(answer: OomAnswer) -> Iterator[tuple[str, str]]:
+def oom_figures(answer: OomAnswer) -> Iterator[tuple[str, str]]:
+    """What the log and the estimate tell, each with its name."""
     if answer.message is not None:
         yield say("Line {line}", line=answer.message.line), answer.message.text
     sizes = (
@@ -221,15 +225,15 @@ def _fixes(fixes: list[OomFix]) -> RenderableType:
                 str(fix.rank),
                 fix.change,
                 UNKNOWN if fix.id == "larger_card" else _saved_text(fix.saves_bytes),
-                _cost_text(fix.costs).replace(", ", "\n") or UNKNOWN,
-                _enough_text(fix),
+                cost_text(fix.costs).replace(", ", "\n") or UNKNOWN,
+                enough_text(fix),
             )
             for fix in fixes
         ],
     )
 
 
-def _enough_text(fix: OomFix) -> str:
+def enough_text(fix: OomFix) -> str:
     """The verdict on the job with the fix, in the words of the other commands."""
     if fix.enough_alone is None:
         return UNKNOWN
@@ -239,7 +243,7 @@ def _enough_text(fix: OomFix) -> str:
     return say("no head-room") if verdict == "fits" else say("no")
 
 
-def _hindered(fixes: list[OomFix]) -> Iterator[str]:
+def hindered_lines(fixes: Sequence[OomFix]) -> Iterator[str]:
     """Each with its reason; those of one reason together."""
     by_reason: dict[str, list[str]] = {}
     for fix in fixes:
@@ -255,14 +259,15 @@ def _saved_text(saves: Range | None) -> str:
     return UNKNOWN if saves is None else stacked(bytes_range_text(saves))
 
 
-def _written(value: Any) -> str:
+def written_value(value: Any) -> str:
+    """A value as it is written in a job file."""
     return say("(blank)") if value is None else value_text(value)
 
 
 def _settings(fixes: list[OomFix]) -> Iterator[RenderableType]:
     """What to write for each fix that a job key says."""
     rows = [
-        (f"{fix.rank}", ", ".join(f"{key}: {_written(v)}" for key, v in fix.settings.items()))
+        (f"{fix.rank}", ", ".join(f"{key}: {written_value(v)}" for key, v in fix.settings.items()))
         for fix in fixes
         if fix.settings
     ]

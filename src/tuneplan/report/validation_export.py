@@ -22,6 +22,7 @@ _PREDICTED: Final = (
     "real_tokens_per_s_per_accelerator",
     "step_s",
 )
+_FORMULA_SIGNS: Final = ("=", "+", "-", "@", "\t", "\r")
 _COLUMNS: Final = (
     "id",
     "source",
@@ -72,8 +73,27 @@ def rows_csv(validation: Validation) -> str:
     writer.writeheader()
     for row in validation.rows:
         items: Sequence[Comparison | None] = row.compared or (None,)
-        writer.writerows(_csv_row(row, item) for item in items)
+        writer.writerows(_as_text(_csv_row(row, item)) for item in items)
     return text.getvalue()
+
+
+def _as_text(cells: dict[str, Any]) -> dict[str, Any]:
+    """Cells of which none is a formula: words that would begin one have an apostrophe before."""
+    return {
+        name: f"'{value}" if isinstance(value, str) and _is_formula(value) else value
+        for name, value in cells.items()
+    }
+
+
+def _is_formula(text: str) -> bool:
+    """Whether a spreadsheet would compute it. Source: OWASP "CSV Injection"."""
+    if not text.startswith(_FORMULA_SIGNS):
+        return False
+    try:
+        float(text)
+    except ValueError:
+        return True
+    return False
 
 
 def _row_answer(row: ValidatedRow) -> dict[str, Any]:

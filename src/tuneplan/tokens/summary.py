@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
@@ -114,6 +115,38 @@ def summarise(
         assumptions=_assumptions(totals, tokenizer, renderer),
         notices=(*_picture_notices(totals, renderer), *_notices(totals)),
         tokens_per_s=num_tokens(counts) / totals.encoding_s if totals.encoding_s else None,
+    )
+
+
+def looked_at(
+    profile: DataProfile, max_lengths: Sequence[int], batch_size: int | None = None
+) -> DataProfile:
+    """A profile with other lengths looked at too, or for batches of another size; nothing is read.
+
+    Rows in their order are not known any more: what hangs on it is of a random one.
+
+    Args:
+        profile: As it was made.
+        max_lengths: To look at beside those that it has.
+        batch_size: Samples of a batch behind the padding figures; None for the profile's own.
+    """
+    counts, per_sample = profile.length_counts, profile.sequences_per_sample
+    size = batch_size or profile.per_device_train_batch_size
+    known = {one.max_length: one for one in profile.at_max_length}
+    new = set(max_lengths) - set(known)
+    recommended = profile.recommended
+    if size != profile.per_device_train_batch_size:
+        new |= set(known)
+        recommended = _recommended(counts, in_order(counts, ()), size, per_sample)
+    if not new:
+        return profile
+    lengths = in_order(counts, ())
+    known |= {one: _at_max_length(counts, lengths, one, size, per_sample) for one in new}
+    return replace(
+        profile,
+        at_max_length=tuple(known[length] for length in sorted(known)),
+        recommended=recommended,
+        per_device_train_batch_size=size,
     )
 
 
