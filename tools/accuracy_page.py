@@ -48,7 +48,7 @@ HEAD = """<!-- Made by tools/accuracy_page.py. -->
 
 # Accuracy
 
-Predictions of tuneplan {version} against the published runs of [evidence/](../evidence/README.md),
+Predictions of tuneplan {version} against the published runs of `evidence/`,
 made on {day} by `make accuracy`.
 Bad rows are included. `tuneplan validate RUNS.csv` does the same for yours.
 

@@ -1,9 +1,9 @@
 """The output of ``$ tuneplan ...`` in the pages, made by running the command.
 
 A fenced block of the language ``console`` holds commands, each on a line that starts with ``$``,
-and under each what it prints. ``| head -N`` and ``| tail -N`` are understood; then a line of three
-dots stands for the rest. A command that fails is an error unless ``$ echo $?`` follows it. Commands
-run in the repository's root, 80 columns wide, on a fixed day.
+and under each what it prints. ``| head -N``, ``| tail -N`` and ``| sed -n A,Bp`` are understood;
+then lines of three dots stand for the rest. A command that fails is an error unless ``$ echo $?``
+follows it. Commands run in the repository's root, 80 columns wide, on a fixed day.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tuneplan.cli.main import run
 
 BLOCK = re.compile(r"(?m)^```console\n(.*?)^```$", re.DOTALL)
 SAY_STATUS = "$ echo $?"
-CUT = re.compile(r" \| (head|tail) -(\d+)$")
+CUT = re.compile(r" \| (?:(head|tail) -(\d+)|sed -n (\d+),(\d+)p)$")
 # The day of every shown answer: 2026-11-30.
 SETTING = {
     "COLUMNS": "80",
@@ -81,10 +81,15 @@ def _run(line: str, root: Path) -> tuple[str, int]:
     ):
         status = run(words[1:])
     lines = [each.rstrip() for each in printed.getvalue().strip("\n").splitlines()]
-    if cut:
-        count = int(cut[2])
-        lines = [*lines[:count], "..."] if cut[1] == "head" else ["...", *lines[-count:]]
-    return "\n".join(lines), status
+    return "\n".join(_part(lines, cut) if cut else lines), status
+
+
+def _part(lines: list[str], cut: re.Match[str]) -> list[str]:
+    if cut[1] == "head":
+        return [*lines[: int(cut[2])], "..."]
+    if cut[1] == "tail":
+        return ["...", *lines[-int(cut[2]) :]]
+    return ["...", *lines[int(cut[3]) - 1 : int(cut[4])], "..."]
 
 
 def _steady(text: str) -> str:

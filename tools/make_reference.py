@@ -1,4 +1,4 @@
-"""Write what is made from code: reference pages, and the output of commands shown in pages.
+"""Write what is made from code: reference pages, pictures, and the output of commands in pages.
 
 ``python tools/make_reference.py`` writes them; with ``--check`` it only says which are out of
 date, with exit status 1 where any is. A house test runs the check.
@@ -21,6 +21,7 @@ sys.path.insert(0, str(SOURCE))
 from console_blocks import pages_with_blocks, with_answers  # noqa: E402 - beside this file
 from frameworks_page import frameworks_page  # noqa: E402 - beside this file
 from lint_pages import lint_index, lint_page  # noqa: E402 - beside this file
+from pictures import outdated as outdated_pictures  # noqa: E402 - beside this file
 
 from tuneplan import errors  # noqa: E402 - the source tree of this file comes first
 from tuneplan.cli.main import cli  # noqa: E402
@@ -224,21 +225,28 @@ def all_pages() -> Iterator[tuple[str, str]]:
             yield name, with_answers(path.read_text(encoding="utf-8"), ROOT)
 
 
-def main(arguments: list[str]) -> int:
-    """Write the pages, or check them."""
-    outdated = 0
+def outdated() -> Iterator[tuple[Path, Callable[[], str]]]:
+    """Files that do not say what the code says, and what makes each anew."""
     for name, text in all_pages():
         path = ROOT / name
-        if path.exists() and path.read_text(encoding="utf-8") == text:
-            continue
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            yield path, partial(str, text)
+    yield from outdated_pictures(ROOT)
+
+
+def main(arguments: list[str]) -> int:
+    """Write the pages, or check them."""
+    found = 0
+    for path, make in outdated():
+        name = path.relative_to(ROOT).as_posix()
         if "--check" in arguments:
             print(f"{name} is out of date: run python tools/make_reference.py")
-            outdated = 1
+            found = 1
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+            path.write_text(make(), encoding="utf-8")
             print(f"wrote {name}")
-    return outdated
+    return found
 
 
 if __name__ == "__main__":

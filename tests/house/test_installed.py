@@ -65,6 +65,7 @@ def test_the_source_archive_can_be_built_and_tested_from(tmp_path: Path) -> None
         *("pyproject.toml", "Makefile", "README.md", "LICENSE", "CHANGELOG.md", "THIRD_PARTY.md"),
         *("src/tuneplan/py.typed", "tests/house/test_installed.py", "docs/index.md"),
         *("examples/support_chat.yaml", "tools/make_reference.py", "bench/run.py"),
+        *("zensical.toml", "docs/pictures/memory_by_method.svg"),
     }
     assert wanted <= names
     assert not [name for name in names if "__pycache__" in name or name.startswith(".venv")]
