@@ -300,6 +300,14 @@ class ExplainedNode(Part):
     children: list[ExplainedNode]
 
 
+class ExplainedFigure(Part):
+    """A figure that can be explained for this job."""
+
+    name: str
+    value: JsonValue
+    unit: str | None = None
+
+
 class ExplainAnswer(Header):
     """The answer of ``explain``."""
 
@@ -307,6 +315,9 @@ class ExplainAnswer(Header):
     value: JsonValue
     unit: str | None = None
     tree: list[ExplainedNode]
+    figures: list[ExplainedFigure] = Field(
+        default_factory=list, description="All that can be explained for this job."
+    )
 
 
 class Fact(Part):
@@ -384,6 +395,7 @@ __all__ = [
     "EstimateAnswer",
     "EstimateBody",
     "ExplainAnswer",
+    "ExplainedFigure",
     "ExplainedInput",
     "ExplainedNode",
     "Fact",

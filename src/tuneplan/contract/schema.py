@@ -16,10 +16,12 @@ from tuneplan.contract.answers import (
 )
 from tuneplan.contract.budgeted import BudgetAnswer
 from tuneplan.contract.checked import CheckAnswer, ImportAnswer
+from tuneplan.contract.compared import CompareAnswer
 from tuneplan.contract.diagnosed import OomAnswer
 from tuneplan.contract.exported import ExportAnswer
 from tuneplan.contract.job import JobFile, keys, sections
 from tuneplan.contract.learned import LearnAnswer, StoreAnswer
+from tuneplan.contract.levered import LeversAnswer
 from tuneplan.contract.measured import DataProfileAnswer, ValidateAnswer
 from tuneplan.contract.piloted import PilotAnswer
 from tuneplan.contract.priced import BreakEvenAnswer, PricesRefreshAnswer
@@ -43,6 +45,8 @@ _ANSWERS: Final[dict[str, type[BaseModel]]] = {
     "import": ImportAnswer,
     "oom": OomAnswer,
     "explain": ExplainAnswer,
+    "levers": LeversAnswer,
+    "compare": CompareAnswer,
     "budget": BudgetAnswer,
     "rules": RulesAnswer,
     "prices-refresh": PricesRefreshAnswer,

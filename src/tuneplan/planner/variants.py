@@ -23,42 +23,57 @@ _SAME_WORK = 0.01  # steps of two configurations that see the same samples, as a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriedChange:
-    """A change and what the job comes to with it."""
+    """A change and what the job comes to with it; no replay of the allocator in ``estimate``."""
 
     change: Change
     job: StatedJob
     outcome: Outcome
+    estimate: JobEstimate
 
 
 class Trying:
     """Estimates changes of one job; the data is read once.
 
     Attributes:
-        now: The job as it is, by the same rough count as the changes (no replay of the allocator).
+        by_formula: The job as it is, by the same count as the changes (no replay of the allocator).
+        now: The likely figures of that.
     """
 
     def __init__(self, job: StatedJob, estimate: JobEstimate, sources: Sources) -> None:
         self.job, self.sources = job, sources
         self.dataset = estimate.resolved.dataset
         self._resolved, self._memory = estimate.resolved, estimate.memory
-        self.now = outcome_of(self._estimate(job, replays=False))
+        self.by_formula = self._estimate(job, replays=False)
+        self.now = outcome_of(self.by_formula)
 
     def all(self) -> tuple[TriedChange, ...]:
         """Every change that can run at all."""
         return tuple(self._tried())
+
+    def changes(self) -> tuple[Change, ...]:
+        """Every change that makes sense, and larger cards where the job does not fit."""
+        return (*changes_of(self._resolved), *self._larger_cards())
+
+    def tried(self, change: Change) -> TriedChange:
+        """A change in figures.
+
+        Raises:
+            TuneplanError: The framework or the chip refuses it.
+        """
+        job = self._same_work(change.applied(self.job))
+        estimate = self._estimate(job, replays=False)
+        return TriedChange(change=change, job=job, outcome=outcome_of(estimate), estimate=estimate)
 
     def in_full(self, tried: TriedChange) -> JobEstimate:
         """The estimate of a change with the allocator replayed, as the job's own is."""
         return self._estimate(tried.job, replays=True)
 
     def _tried(self) -> Iterator[TriedChange]:
-        for change in (*changes_of(self._resolved), *self._larger_cards()):
+        for change in self.changes():
             try:
-                job = self._same_work(change.applied(self.job))
-                outcome = outcome_of(self._estimate(job, replays=False))
+                yield self.tried(change)
             except TuneplanError:  # the framework or the chip refuses it
                 continue
-            yield TriedChange(change=change, job=job, outcome=outcome)
 
     def _larger_cards(self) -> Iterator[Change]:
         """Where the job does not fit: the smallest cards on offer that hold it as it is."""
@@ -82,7 +97,7 @@ class Trying:
         steps = job.recipe.training.max_steps
         if not steps or self.dataset.statistics is None:
             return job
-        before = _samples_per_step(self._estimate(self.job, replays=False))
+        before = _samples_per_step(self.by_formula)
         after = _samples_per_step(self._estimate(job, replays=False))
         if abs(before / after - 1) <= _SAME_WORK:
             return job

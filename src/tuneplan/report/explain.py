@@ -41,7 +41,7 @@ def _blocks(answer: ExplainAnswer, page: Page) -> Iterator[RenderableType]:
     sources: dict[str, int] = {}
     for node in answer.tree:
         yield hanging(list(_node(node, 0, sources, set())))
-    settings = list({one.name: one for one in _settings(answer.tree)}.values())
+    settings = list({one.name: one for one in settings_of(answer.tree)}.values())
     if settings:
         yield _settings_table(settings, page)
     if sources:
@@ -77,11 +77,16 @@ def _size_text(size_bytes: float) -> str:
     return format_gib(size_bytes) if abs(size_bytes) >= 2**20 else f"{size_bytes:,.0f} B"
 
 
+def _rate_text(bytes_per_s: float) -> str:
+    unit, scale = ("GB/s", 1e9) if abs(bytes_per_s) >= 1e9 else ("MB/s", 1e6)
+    return f"{number_text(bytes_per_s / scale)} {unit}"
+
+
 _SHOWN: Final[Mapping[str, Callable[[float], str]]] = {
     "bytes": _size_text,
     "bytes on disk": format_gb,
     "s": format_duration,
-    "bytes/s": lambda rate: f"{rate / 1e9:,.0f} GB/s",
+    "bytes/s": _rate_text,
     "FLOP/s": lambda rate: f"{rate / 1e12:,.0f} TFLOP/s",
     "FLOP": lambda number: f"{number / 1e9:,.2f} GFLOP",
 }
@@ -103,15 +108,13 @@ def _node(
     """Lines as (indent, style, text); what was told higher up is not told again."""
     mark = _footnote(node.source, sources)
     basis = f" ({translate(node.basis)})" if node.basis and node.formula not in told else ""
-    name = node.name
-    label = memory_term_label(name)
-    label = time_term_label(name) if label == name else label
+    name, label = node.name, node_label(node)
     title = f"{label} ({name})" if label != name else name
     value = "" if node.value is None else f": {amount_text(node.value, node.unit)}"
     yield depth, "bold" if depth == 0 else "", f"{title}{value}{basis}{mark}"
     if node.formula and node.formula not in told:
         yield depth + 1, "cyan", f"= {translate(node.formula)}"
-    symbols = [one for one in node.inputs if not _is_setting(one)]
+    symbols = [one for one in node.inputs if not is_setting(one)]
     if symbols:
         text = "; ".join(_symbol(one, sources) for one in symbols)
         if text not in told:
@@ -149,21 +152,32 @@ def _footnote(source: str | None, sources: dict[str, int]) -> str:
     return f" [{sources.setdefault(source, len(sources) + 1)}]"
 
 
-def _is_setting(one: ExplainedInput) -> bool:
+def is_setting(one: ExplainedInput) -> bool:
     """A key of the job, or a behaviour that can be set."""
     return one.how_to_set is not None
 
 
 def _symbol(one: ExplainedInput, sources: dict[str, int]) -> str:
+    return f"{translate(one.name)} = {symbol_text(one)}{_footnote(one.source, sources)}"
+
+
+def symbol_text(one: ExplainedInput) -> str:
+    """The value of a symbol with its unit."""
     named = next((unit for end, unit in _NAMED if one.name.endswith(end)), None)
-    value = amount_text(one.value, one.unit or named)
-    return f"{translate(one.name)} = {value}{_footnote(one.source, sources)}"
+    return amount_text(one.value, one.unit or named)
 
 
-def _settings(nodes: list[ExplainedNode]) -> Iterator[ExplainedInput]:
+def node_label(node: ExplainedNode) -> str:
+    """What a figure or a term is called; a figure by its path in the answer."""
+    label = memory_term_label(node.name)
+    return time_term_label(node.name) if label == node.name else label
+
+
+def settings_of(nodes: list[ExplainedNode]) -> Iterator[ExplainedInput]:
+    """Keys of the job, and behaviours that can be set, in the order of the tree."""
     for node in nodes:
-        yield from (one for one in node.inputs if _is_setting(one))
-        yield from _settings(node.children)
+        yield from (one for one in node.inputs if is_setting(one))
+        yield from settings_of(node.children)
 
 
 def _settings_table(settings: list[ExplainedInput], page: Page) -> RenderableType:

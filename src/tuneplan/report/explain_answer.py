@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, Final
 
-from tuneplan.contract.answers import ExplainAnswer, ExplainedNode, header
+from tuneplan.contract.answers import (
+    ExplainAnswer,
+    ExplainedFigure,
+    ExplainedNode,
+    header,
+)
 from tuneplan.errors import InputError, UnknownName
 from tuneplan.language import Message, message
 from tuneplan.planner.estimate import JobEstimate
@@ -15,7 +20,7 @@ from tuneplan.report.figures.disks import DISK_FIGURES
 from tuneplan.report.figures.memory import MEMORY_FIGURES, term_node
 from tuneplan.report.figures.other import OTHER_FIGURES
 from tuneplan.report.figures.time import TIME_FIGURES, time_term_node
-from tuneplan.report.figures.tree import Context, Explain
+from tuneplan.report.figures.tree import Context, Explain, unit_of
 from tuneplan.report.labels import whole_name_of_term
 
 FIGURES: Final[Mapping[str, Explain]] = {
@@ -44,14 +49,24 @@ def explain_answer(
         InputError: The figure is unknown for this job; says what is missing.
     """
     figure = check_figure(figure)
-    node = _node(Context(estimate, sources), figure)
+    context = Context(estimate, sources)
+    node = _node(context, figure)
     return ExplainAnswer(
         **header("explain", as_of=as_of),
         figure=figure,
         value=node.value,
         unit=node.unit,
         tree=[node],
+        figures=list(_known_figures(context)),
     )
+
+
+def _known_figures(context: Context) -> Iterator[ExplainedFigure]:
+    """Figures of the answer that have a value, in the order of the answer."""
+    for name in FIGURES:
+        value = context.value(name)
+        if value is not None and not isinstance(value, list):
+            yield ExplainedFigure(name=name, value=value, unit=unit_of(name))
 
 
 def check_figure(figure: str) -> str:
