@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 import sample_answers
 import sample_money
+import sample_pages
 import sample_runs
 from tuneplan.contract.answers import Errors, Fit
 from tuneplan.contract.job_document import job_document
@@ -48,6 +49,8 @@ ANSWERS: dict[str, BaseModel] = {
     "report": sample_answers.reported(),
     "schedule": sample_answers.scheduled(),
     "explain": sample_answers.explain(),
+    "levers": sample_pages.levered(),
+    "compare": sample_pages.compared(),
     "budget": sample_money.budget(),
     "rules": sample_money.rules(),
     "prices-refresh": sample_money.refreshed(),

@@ -234,12 +234,25 @@ class PlanEntry(Part):
     estimate: EstimateBody
 
 
+class FrontPoint(Part):
+    """A candidate that none beats in cost, time and head-room together, as the search has it."""
+
+    id: str
+    settings: dict[str, JsonValue]
+    total_s: FiniteFloat | None = Field(default=None, description="Likely.")
+    cost: Money | None = Field(default=None, description="Likely.")
+    headroom_fraction: FiniteFloat
+
+
 class Lever(Part):
     """The one change that would help most."""
 
     change: str
     id: str | None = None
     saves: dict[str, JsonValue]
+    settings: dict[str, JsonValue] = Field(
+        default_factory=dict, description="Keys of the job file to set; null = blank."
+    )
 
 
 class Rejection(Part):
@@ -269,6 +282,9 @@ class PlanAnswer(Header):
     search: Search
     entries: list[PlanEntry]
     pareto: list[str]
+    front: list[FrontPoint] = Field(
+        default_factory=list, description="Those of `pareto`, fastest first; of many, some."
+    )
     next_best_lever: Lever | None = None
     rejected: Rejected
     lint: list[LintFinding] = Field(
@@ -401,6 +417,7 @@ __all__ = [
     "Fact",
     "Fit",
     "FitOn",
+    "FrontPoint",
     "Hardware",
     "Lever",
     "Memory",

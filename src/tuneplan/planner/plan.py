@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from tuneplan.economics.money import decimal
 from tuneplan.errors import InputError, InvalidRequest
 from tuneplan.frozen import dataclass
 from tuneplan.language import message
@@ -35,9 +36,11 @@ from tuneplan.search.pareto import pareto_mask
 from tuneplan.search.ranking import Goal, ranked
 from tuneplan.spec.answer import Assumption, Notice
 from tuneplan.spec.architecture import ModelArchitecture
+from tuneplan.spec.offer import Money
 from tuneplan.spec.stated import StatedHardware, StatedJob
 
 NUM_ENTRIES: Final = 6
+NUM_FRONT: Final = 60
 _MOST_OF_A_CHIP: Final = 2
 _HEADROOM_GRAIN: Final = 0.05  # head-rooms closer than this share of a card count as equal
 
@@ -63,11 +66,29 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FrontPoint:
+    """A candidate that none beats in cost, time and head-room together, as the search has it.
+
+    Attributes:
+        total_s: Likely, of the run; None where the data is not known.
+        cost: Likely; None without an offer or without hours.
+        headroom_fraction: Free share of the card at the likely need.
+    """
+
+    id: str
+    settings: Mapping[str, Any]
+    total_s: float | None
+    cost: Money | None
+    headroom_fraction: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """The answer.
 
     Attributes:
         pareto: Ids of candidates that none beats in cost, time and head-room together.
+        front: The same with their figures, by duration; of many those that lie apart.
         num_evaluated: Candidates whose time was computed (the others do not fit anywhere).
         assumptions: Of the search, and of the first entry.
     """
@@ -76,6 +97,7 @@ class Plan:
     goal: str
     entries: tuple[Entry, ...]
     pareto: tuple[str, ...]
+    front: tuple[FrontPoint, ...]
     lever: Lever | None
     rejected: tuple[Rejection, ...]
     num_candidates: int
@@ -122,6 +144,7 @@ def plan_job(job: StatedJob, sources: Sources, *, processes: int = 1) -> Plan:
         goal=job.goal,
         entries=entries,
         pareto=tuple(table.identifier(row) for row in chosen.pareto),
+        front=tuple(_front_point(chosen, int(row)) for row in chosen.spread_front()),
         lever=lever,
         rejected=rejections(job, table, prices, chosen.feasible),
         num_candidates=space.size,
@@ -170,6 +193,14 @@ class Shortlist:
         money = np.where(np.isnan(cost), np.inf if np.isfinite(cost).any() else 0.0, cost)
         room = np.floor(self.headroom[rows] / _HEADROOM_GRAIN)
         return pareto_mask(np.column_stack([money, duration, -room]))
+
+    def spread_front(self) -> NDArray[np.intp]:
+        """At most ``NUM_FRONT`` rows of the front, fastest first, spread over their durations."""
+        rows = self.pareto[np.argsort(self._duration(self.pareto), kind="stable")]
+        if len(rows) <= NUM_FRONT:
+            return rows
+        places = np.unique(np.linspace(0, len(rows) - 1, NUM_FRONT).round().astype(np.intp))
+        return rows[places]
 
     def _duration(self, rows: NDArray[np.intp]) -> NDArray[np.float64]:
         """Of the run; of one step where the data is not known."""
@@ -247,6 +278,18 @@ class Shortlist:
         ])  # fmt: skip
         best = np.lexsort((place[rows], capacity[self.table.chip[rows]], self._cards(rows)))[0]
         return int(rows[best])
+
+
+def _front_point(chosen: Shortlist, row: int) -> FrontPoint:
+    table, prices = chosen.table, chosen.prices
+    total_s, cost = float(table.total_s[row]), float(prices.cost[row])
+    return FrontPoint(
+        id=table.identifier(row),
+        settings=table.settings(row),
+        total_s=total_s if np.isfinite(total_s) else None,
+        cost=Money(amount=decimal(cost), currency=prices.currency) if np.isfinite(cost) else None,
+        headroom_fraction=float(chosen.headroom[row]),
+    )
 
 
 def headroom_fraction(table: Table) -> NDArray[np.float64]:

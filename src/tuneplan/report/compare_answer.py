@@ -14,6 +14,7 @@ from tuneplan.planner.compare import Compared
 from tuneplan.report.errors import errors_document
 from tuneplan.report.estimate_answer import estimate_body
 from tuneplan.report.labels import method_label
+from tuneplan.report.sections.alternatives import short_accelerator
 
 _LETTERS: Final = "ABCDEFGH"
 MOST_PLANS: Final = 4
@@ -68,7 +69,7 @@ def _name(letter: str, body: EstimateBody) -> str:
         "{letter}: {count} x {card}, {method}",
         letter=letter,
         count=body.hardware.count,
-        card=body.hardware.accelerator,
+        card=short_accelerator(body.hardware.accelerator),
         method=method,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tuneplan.contract.answers import (
+    FrontPoint,
     Lever,
     PlanAnswer,
     PlanEntry,
@@ -12,7 +13,7 @@ from tuneplan.contract.answers import (
     header,
 )
 from tuneplan.contract.job_document import job_document
-from tuneplan.contract.parts import assumption_model
+from tuneplan.contract.parts import assumption_model, money_model
 from tuneplan.contract.plain_json import json_value
 from tuneplan.planner.plan import Entry, Plan
 from tuneplan.report.estimate_answer import (
@@ -38,6 +39,16 @@ def plan_answer(plan: Plan, *, as_of: str) -> PlanAnswer:
         ),
         entries=[_entry(entry) for entry in plan.entries],
         pareto=list(plan.pareto),
+        front=[
+            FrontPoint(
+                id=one.id,
+                settings=json_value(one.settings),
+                total_s=one.total_s,
+                cost=None if one.cost is None else money_model(one.cost),
+                headroom_fraction=one.headroom_fraction,
+            )
+            for one in plan.front
+        ],
         next_best_lever=_lever(plan),
         lint=quick_lint(plan.entries[0].estimate) if plan.entries else [],
         rejected=Rejected(
@@ -75,5 +86,8 @@ def _lever(plan: Plan) -> Lever | None:
     if lever is None or not plan.entries:
         return None
     return Lever(
-        change=str(lever.change.message), id=plan.entries[0].id, saves=json_value(dict(lever.saves))
+        change=str(lever.change.message),
+        id=plan.entries[0].id,
+        saves=json_value(dict(lever.saves)),
+        settings=json_value(dict(lever.change.settings)),
     )

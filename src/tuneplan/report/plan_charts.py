@@ -215,11 +215,18 @@ def interval_bars(rows: Sequence[Interval], *, title: str, width: int) -> dict[s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """A way to run the job, by hours and money; ranges as (low, likely, high)."""
+    """A way to run the job, by hours and money; ranges as (low, likely, high).
+
+    Attributes:
+        address: On the page: where it is opened; empty elsewhere.
+        remark: What is read when one points at it; empty for nothing.
+    """
 
     name: str
     hours: tuple[float, float, float]
     money: tuple[float, float, float]
+    address: str = ""
+    remark: str = ""
 
 
 def cheaper_and_faster(options: Sequence[Option]) -> list[Option]:
@@ -231,31 +238,43 @@ def cheaper_and_faster(options: Sequence[Option]) -> list[Option]:
     return front
 
 
-def cost_time_scatter(options: Sequence[Option], *, currency: str, width: int) -> dict[str, Any]:
-    """Hours against money, each with its range, and a line through those that nothing beats."""
-    values = [
-        {
-            "name": one.name,
-            **dict(zip(("h_low", "hours", "h_high"), one.hours, strict=True)),
-            **dict(zip(("m_low", "money", "m_high"), one.money, strict=True)),
-        }
-        for one in options
-    ]
-    front = [{"hours": one.hours[1], "money": one.money[1]} for one in cheaper_and_faster(options)]
-    wide = _spread(options)
+def cost_time_scatter(
+    options: Sequence[Option], *, currency: str, width: int, others: Sequence[Option] = ()
+) -> dict[str, Any]:
+    """Hours against money, each with its range, and a line through those that nothing beats.
+
+    ``others`` are small points without ranges: what else the search found that nothing beats.
+    """
+    shown = [*options, *others]
+    front = [{"hours": one.hours[1], "money": one.money[1]} for one in cheaper_and_faster(shown)]
+    wide = _spread(shown)
     x = {
         "type": "quantitative",
         "title": say("hours until it is done"),
-        "scale": _scale([one.hours for one in options], logarithmic=wide),
+        "scale": _scale([one.hours for one in shown], logarithmic=wide),
     }
     y = {
         "type": "quantitative",
         "title": say("cost in {currency}", currency=currency),
-        "scale": _scale([one.money for one in options], logarithmic=wide),
+        "scale": _scale([one.money for one in shown], logarithmic=wide),
     }
     across = {"x": {"field": "h_low", **x}, "x2": {"field": "h_high"}, "y": {"field": "money", **y}}
     upward = {"y": {"field": "m_low", **y}, "y2": {"field": "m_high"}, "x": {"field": "hours", **x}}
     point = {"x": {"field": "hours", **x}, "y": {"field": "money", **y}}
+    dots = {
+        "data": {"values": [_point(one) for one in others]},
+        "mark": {"type": "point", "filled": True, "size": 22, "color": MUTED, "opacity": 0.8},
+        "encoding": {**point, **_pointed_at(others)},
+    }
+    rule = {"type": "rule", "color": SERIES[0], "opacity": 0.45}
+    named = {
+        "type": "text",
+        "dx": 8,
+        "dy": -8,
+        "align": "left",
+        "color": INK,
+        "fontWeight": "bold",
+    }
     return {
         "$schema": SCHEMA,
         "width": width,
@@ -271,36 +290,41 @@ def cost_time_scatter(options: Sequence[Option], *, currency: str, width: int) -
                 },
                 "encoding": point,
             },
+            *([dots] if others else []),
             {
-                "data": {"values": values},
+                "data": {"values": [_point(one) for one in options]},
                 "layer": [
-                    {
-                        "mark": {"type": "rule", "color": SERIES[0], "opacity": 0.45},
-                        "encoding": across,
-                    },
-                    {
-                        "mark": {"type": "rule", "color": SERIES[0], "opacity": 0.45},
-                        "encoding": upward,
-                    },
+                    {"mark": rule, "encoding": across},
+                    {"mark": rule, "encoding": upward},
                     {
                         "mark": {"type": "point", "filled": True, "size": 90, "color": SERIES[0]},
-                        "encoding": point,
+                        "encoding": {**point, **_pointed_at(options)},
                     },
-                    {
-                        "mark": {
-                            "type": "text",
-                            "dx": 8,
-                            "dy": -8,
-                            "align": "left",
-                            "color": INK,
-                            "fontWeight": "bold",
-                        },
-                        "encoding": {**point, "text": {"field": "name"}},
-                    },
+                    {"mark": named, "encoding": {**point, "text": {"field": "name"}}},
                 ],
             },
         ],
     }
+
+
+def _point(one: Option) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        **dict(zip(("h_low", "hours", "h_high"), one.hours, strict=True)),
+        **dict(zip(("m_low", "money", "m_high"), one.money, strict=True)),
+        **({"address": one.address} if one.address else {}),
+        **({"remark": one.remark} if one.remark else {}),
+    }
+
+
+def _pointed_at(options: Sequence[Option]) -> dict[str, Any]:
+    """What happens when one points at a point or clicks it, where there is something to tell."""
+    found: dict[str, Any] = {}
+    if any(one.remark for one in options):
+        found["tooltip"] = {"field": "remark"}
+    if any(one.address for one in options):
+        found["href"] = {"field": "address"}
+    return found
 
 
 def _scale(figures: Sequence[tuple[float, float, float]], *, logarithmic: bool) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def entry_name(entry: PlanEntry) -> str:
     hardware = entry.estimate.hardware
     if hardware is None:
         return str(entry.rank)
-    return f"{entry.rank}: {hardware.count} x {_short(hardware.accelerator)}"
+    return f"{entry.rank}: {hardware.count} x {short_accelerator(hardware.accelerator)}"
 
 
 def full_name(entry: PlanEntry) -> str:
@@ -59,13 +59,14 @@ def full_name(entry: PlanEntry) -> str:
     return say("Plan {rank}: {how}", rank=entry.rank, how=how)
 
 
-def _short(accelerator: str) -> str:
+def short_accelerator(accelerator: str) -> str:
+    """A card without its maker, as charts have room for: ``RTX 4090``."""
     return accelerator.removeprefix("NVIDIA ").removeprefix("GeForce ").removeprefix("AMD ")
 
 
 def scatter(answer: PlanAnswer) -> Chart | None:
     """Hours against cost of the shortlist; None with fewer than two that have both."""
-    options = [option for entry in answer.entries if (option := _option(entry)) is not None]
+    options = [option for entry in answer.entries if (option := option_of(entry)) is not None]
     currencies = {
         entry.estimate.cost.total.likely.currency for entry in answer.entries if entry.estimate.cost
     }
@@ -84,7 +85,8 @@ def scatter(answer: PlanAnswer) -> Chart | None:
     )
 
 
-def _option(entry: PlanEntry) -> Option | None:
+def option_of(entry: PlanEntry) -> Option | None:
+    """A plan as a point of cost and time; None where one of them is not known."""
     time, cost = entry.estimate.time, entry.estimate.cost
     if time is None or time.total_s is None or cost is None:
         return None
@@ -131,16 +133,17 @@ def _row(entry: PlanEntry, first: PlanEntry) -> tuple[Cell, ...]:
     return (
         count_cell(entry.rank),
         words(f"{on}{'*' if entry.pareto else ''}: {how_text(entry.settings)}"),
-        words(_verdict(fit)),
+        words(verdict_cell_text(fit)),
         gib_range_cell(estimate.memory.peak_bytes),
         hours_range_cell(time.total_s if time else None),
         range_cell(estimate.accelerator_hours, unit="h"),
         money_range_cell(estimate.cost.total if estimate.cost else None, key=f"{key}.cost"),
-        _against(entry, first),
+        against_cell(entry, first),
     )
 
 
-def _verdict(fit: Fit | list[FitOn] | None) -> str:
+def verdict_cell_text(fit: Fit | list[FitOn] | None) -> str:
+    """A verdict, with its probability where it is not a plain yes."""
     if not isinstance(fit, Fit):
         return UNKNOWN
     if fit.verdict == "fits":
@@ -148,7 +151,7 @@ def _verdict(fit: Fit | list[FitOn] | None) -> str:
     return f"{verdict_text(fit.verdict)} ({percent_text(fit.probability_fits)})"
 
 
-def _against(entry: PlanEntry, first: PlanEntry) -> Cell:
+def against_cell(entry: PlanEntry, first: PlanEntry) -> Cell:
     """How much more the likely cost is than that of the first plan."""
     own, best = entry.estimate.cost, first.estimate.cost
     if own is None or best is None or own.total.likely.currency != best.total.likely.currency:
@@ -215,7 +218,7 @@ def _cards(rows: Sequence[FitOn]) -> Table:
         rows=tuple(
             (
                 words(row.accelerator),
-                words(_verdict(row)),
+                words(verdict_cell_text(row)),
                 gib_cell(row.capacity_bytes),
                 gib_cell(row.headroom_bytes),
             )
