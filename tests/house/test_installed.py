@@ -106,10 +106,10 @@ def test_data_files_without_the_extra_are_answered_with_the_command_that_install
         assert "Traceback" not in answered.stderr
 
 
-def test_the_base_install_stays_under_130_megabytes() -> None:
+def test_the_base_install_stays_under_150_megabytes() -> None:
     sizes = {name: size_bytes(one) for name, one in base_distributions().items()}
     sizes["tuneplan"] = sum(p.stat().st_size for p in PACKAGE.rglob("*") if p.is_file())
-    assert sum(sizes.values()) < 130e6, sizes
+    assert sum(sizes.values()) < 150e6, sizes
 
 
 def test_a_trace_without_the_extra_is_answered_with_the_command_that_installs_it(installed) -> None:

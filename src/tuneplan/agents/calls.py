@@ -13,10 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from tuneplan.agents.guard import inside, own_roots
+from tuneplan.access.roots import may_name, not_allowed, own_roots, texts_of
 from tuneplan.agents.offered import COMMAND, Tool
 from tuneplan.frozen import dataclass
-from tuneplan.language import message
 
 _LARGEST_ANSWER: Final = 8 * 2**20
 _GUARDED: Final = ("-m", "tuneplan.cli.guarded")
@@ -52,7 +51,9 @@ def call(tool: Tool, arguments: Mapping[str, Any], limits: Limits) -> Reply:
         return _errors("invalid_arguments", wrong)
     outside = [path for path in _named_paths(tool, arguments) if not _allowed(path, limits)]
     if outside:
-        return _errors("path_not_allowed", [_not_allowed(path, limits) for path in outside])
+        return _errors(
+            "path_not_allowed", [str(not_allowed(path, limits.roots)) for path in outside]
+        )
     with tempfile.TemporaryDirectory(prefix="tuneplan-call-") as name:
         folder = Path(os.path.realpath(name))
         words = [*COMMAND[tool.name], *tool.words(arguments, folder), "--json"]
@@ -116,46 +117,11 @@ def _named_paths(tool: Tool, arguments: Mapping[str, Any]) -> Iterator[str]:
                 yield one
     job = arguments.get("job")
     if isinstance(job, Mapping):
-        yield from _texts(job)
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """Every text of a job: one that names a file must lie in an allowed folder."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for one in value.values():
-            yield from _texts(one)
-    elif isinstance(value, list):
-        for one in value:
-            yield from _texts(one)
+        yield from texts_of(job)
 
 
 def _allowed(text: str, limits: Limits) -> bool:
-    """Whether a text is no file, or one that may be read."""
-    if "://" in text:
-        return False
-    base = limits.roots[0] if limits.roots else Path("/nonexistent")
-    path = base / Path(text).expanduser()
-    try:
-        there = path.exists()
-    except (OSError, ValueError):
-        there = False
-    if not there and not Path(text).is_absolute() and ".." not in Path(text).parts:
-        return True  # the name of a model or a chip
-    return inside(path, (*limits.roots, *own_roots()))
-
-
-def _not_allowed(path: str, limits: Limits) -> str:
-    roots = ", ".join(str(root) for root in limits.roots) or "none"
-    return str(
-        message(
-            "path_not_allowed",
-            "{path} is outside the folders that may be read ({roots})",
-            path=path,
-            roots=roots,
-        )
-    )
+    return may_name(text, limits.roots, also=own_roots())
 
 
 def _errors(code: str, told: Sequence[str]) -> Reply:

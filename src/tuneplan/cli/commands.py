@@ -62,6 +62,7 @@ COMMANDS: Final[dict[str, Entry]] = {
         "tuneplan.cli.catalog", "Facts on models, accelerators and prices, with their sources."
     ),
     "prices": Entry("tuneplan.cli.prices", "Today's prices; from how many hours on an offer pays."),
+    "serve": Entry("tuneplan.cli.serve", "The page: a form, and the answer while you change it."),
     "mcp": Entry("tuneplan.cli.mcp", "The interface for AI agents: tools over stdin and stdout."),
     "schema": Entry("tuneplan.cli.schema", "The JSON Schema of the job file and of each answer."),
     "completion": Entry("tuneplan.cli.completion", "The script that completes words in a shell."),

@@ -20,7 +20,7 @@ def main() -> int:
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     import tuneplan.cli.main
-    from tuneplan.agents.guard import install
+    from tuneplan.access.guard import install
 
     install(
         [Path(os.path.realpath(root)) for root in settings["roots"]],

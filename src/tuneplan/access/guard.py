@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from tuneplan.access.roots import inside, own_roots
+
 _REFUSED_EVENTS: Final = frozenset(
     [
         "subprocess.Popen",
@@ -34,24 +36,6 @@ _WRITES: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 class OutsideAllowed(PermissionError):
     """A path that the user has not allowed."""
-
-
-def inside(path: str | os.PathLike[str], roots: Sequence[Path]) -> bool:
-    """Whether a path, links followed, lies in one of the folders."""
-    try:
-        real = Path(os.path.realpath(path))
-    except (OSError, ValueError):
-        return False
-    return any(real == root or root in real.parents for root in roots)
-
-
-def own_roots() -> tuple[Path, ...]:
-    """What Python and its packages read while they work."""
-    named = [sys.prefix, sys.base_prefix, sys.exec_prefix, str(Path(__file__).parents[1])]
-    named += [one for one in sys.path if one]
-    system = ["/usr/lib", "/usr/share/zoneinfo", "/etc/localtime", "/dev/null", "/dev/urandom"]
-    system += ["/proc/self", f"/proc/{os.getpid()}", "/proc/cpuinfo", "/proc/meminfo", "/sys"]
-    return tuple(Path(os.path.realpath(one)) for one in (*named, *system))
 
 
 def install(readable: Sequence[Path], writable: Sequence[Path]) -> None:

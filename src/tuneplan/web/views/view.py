@@ -1,0 +1,57 @@
+"""What a view is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tuneplan.frozen import dataclass
+
+if TYPE_CHECKING:
+    from tuneplan.report.view import Section
+    from tuneplan.web.fields import Field
+    from tuneplan.web.form import Form
+    from tuneplan.web.world import World
+
+
+def _always(_form: Form) -> bool:
+    return True
+
+
+def _with_model(form: Form) -> bool:
+    return form.given
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """One page and its JSON twin.
+
+    Attributes:
+        name: In the address: ``/fit``, ``/api/fit``.
+        title: In the navigation, in the current language.
+        purpose: One sentence under the title.
+        schema: Name of the answer's schema (``tuneplan schema NAME``).
+        answer: The use-case: what is asked and the world to the model that ``--json`` prints.
+            Raises ``InputError`` for what the user can mend.
+        sections: The answer as things to read; the form makes addresses of links.
+        fields: Fields that only this view has, before the common ones.
+        lead: Names of common fields that are open from the start; the others fold.
+        job: Whether the common fields, a job, are asked for at all.
+        ready: Whether there is enough to answer; before that ``purpose`` alone is shown.
+        posts: Whether text or files are sent to it; its form is then sent by POST.
+    """
+
+    name: str
+    title: Callable[[], str]
+    purpose: Callable[[], str]
+    schema: str
+    answer: Callable[[Form, World], Any]
+    sections: Callable[[Any, Form], tuple[Section, ...]]
+    fields: tuple[Field, ...] = ()
+    lead: tuple[str, ...] = ("model", "method", "gpu", "count")
+    job: bool = True
+    ready: Callable[[Form], bool] = _with_model
+    posts: bool = False
+
+
+always = _always
