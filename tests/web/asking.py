@@ -14,7 +14,8 @@ from tuneplan.web.settings import Settings
 HOST = "http://127.0.0.1"
 DAY = date(2026, 11, 30)
 JOB = (
-    "model=Qwen/Qwen2.5-7B-Instruct&method=lora&gpu=NVIDIA+H100+SXM&count=1&samples=1000&mean_tokens=500"
+    "model=Qwen/Qwen2.5-7B-Instruct&method=lora&gpu=NVIDIA+H100+SXM&count=1"
+    "&samples=1000&mean_tokens=500"
 )
 
 

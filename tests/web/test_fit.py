@@ -5,9 +5,8 @@ import json
 from starlette.testclient import TestClient
 
 import tuneplan
-from web.asking import DAY, JOB, Elements, client
-
 from tuneplan.report.estimate_answer import estimate_answer
+from web.asking import DAY, JOB, Elements, client
 
 
 def test_the_page_answers_and_keeps_what_was_asked() -> None:

@@ -11,7 +11,7 @@ from tuneplan.language import message
 from tuneplan.web.working import NoAnswer
 
 if TYPE_CHECKING:
-    from tuneplan.report.view import Section
+    from tuneplan.report.view import PageSection, Section
     from tuneplan.web.form import Form
     from tuneplan.web.views.view import View
     from tuneplan.web.world import World
@@ -28,7 +28,7 @@ class Answered:
     """What came of a request; ``status`` is that of HTTP."""
 
     answer: Any = None
-    sections: tuple[Section, ...] = ()
+    sections: tuple[Section | PageSection, ...] = ()
     mistakes: tuple[Mistake, ...] = ()
     status: int = ANSWERED
 

@@ -14,7 +14,18 @@ from tuneplan._version import __version__
 from tuneplan.language import LANGUAGES, current_language, say
 from tuneplan.report.chart_values import chart_table
 from tuneplan.report.theme import DARK, vega_config
-from tuneplan.report.view import Block, Chart, Facts, Paragraph, Points, Section, Table
+from tuneplan.report.view import (
+    Chart,
+    Facts,
+    Links,
+    PageBlock,
+    PageSection,
+    Paragraph,
+    Points,
+    Section,
+    Table,
+    Tree,
+)
 from tuneplan.web.showing import assumed_texts, mistake_texts, shown_groups
 
 if TYPE_CHECKING:
@@ -56,7 +67,7 @@ def page(
     *,
     theme: str,
     answer: Any = None,
-    sections: Sequence[Section] = (),
+    sections: Sequence[Section | PageSection] = (),
     mistakes: Sequence[Mistake] = (),
 ) -> str:
     """A whole page: navigation, form, answer."""
@@ -85,7 +96,7 @@ def fragment(
     form: Form,
     *,
     answer: Any = None,
-    sections: Sequence[Section] = (),
+    sections: Sequence[Section | PageSection] = (),
     mistakes: Sequence[Mistake] = (),
 ) -> str:
     """The answer alone, for a page that is there already."""
@@ -97,7 +108,7 @@ def _answered(
     view: View,
     form: Form,
     answer: Any,
-    sections: Sequence[Section],
+    sections: Sequence[Section | PageSection],
     mistakes: Sequence[Mistake],
 ) -> dict[str, Any]:
     return {
@@ -114,7 +125,7 @@ def _answered(
     }
 
 
-def _summary(sections: Sequence[Section], mistakes: Sequence[Mistake]) -> str:
+def _summary(sections: Sequence[Section | PageSection], mistakes: Sequence[Mistake]) -> str:
     """What is read aloud when the answer has changed."""
     if mistakes:
         return say("{count} {count:~mistake/mistakes} in the request", count=len(mistakes))
@@ -125,7 +136,7 @@ def _summary(sections: Sequence[Section], mistakes: Sequence[Mistake]) -> str:
     return ""
 
 
-def _kind(block: Block) -> str:
+def _kind(block: PageBlock) -> str:
     """Which macro draws a block."""
     kinds = {
         Paragraph: "paragraph",
@@ -133,6 +144,8 @@ def _kind(block: Block) -> str:
         Facts: "facts",
         Table: "table",
         Chart: "chart",
+        Links: "links",
+        Tree: "tree",
     }
     return kinds[type(block)]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tuneplan.frozen import dataclass
 
 if TYPE_CHECKING:
-    from tuneplan.report.view import Section
+    from tuneplan.report.view import PageSection, Section
     from tuneplan.web.fields import Field
     from tuneplan.web.form import Form
     from tuneplan.web.world import World
@@ -46,7 +46,7 @@ class View:
     purpose: Callable[[], str]
     schema: str
     answer: Callable[[Form, World], Any]
-    sections: Callable[[Any, Form], tuple[Section, ...]]
+    sections: Callable[[Any, Form], tuple[Section | PageSection, ...]]
     fields: tuple[Field, ...] = ()
     lead: tuple[str, ...] = ("model", "method", "gpu", "count")
     job: bool = True
