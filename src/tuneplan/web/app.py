@@ -13,7 +13,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Mount, Route
 
 from tuneplan.language import speaking
-from tuneplan.web.answering import Answered, answered, failed
+from tuneplan.web.answering import ANSWERED, USER_INPUT, Answered, answered, failed
 from tuneplan.web.api import api_routes
 from tuneplan.web.form import Form
 from tuneplan.web.reading import Asked, asked, language_of, theme_of
@@ -88,7 +88,9 @@ def _route(view: View, world: World, workers: Workers) -> Route:
             except Exception as error:
                 found = failed(error)
                 text = draw(found)
-        response = Response(text, status_code=found.status, media_type="text/html")
+        # A mistake while one types is no failure of the request, which browsers would complain of.
+        status = ANSWERED if only_answer and found.status == USER_INPUT else found.status
+        response = Response(text, status_code=status, media_type="text/html")
         response.headers["Vary"] = "HX-Request, Cookie, Accept-Language"
         if only_answer and request.method == "GET":
             response.headers["HX-Replace-Url"] = said.form.address(view.name)

@@ -93,12 +93,15 @@
     const answer = document.getElementById("answer");
     if (!answer) return;
     tellBeside(answer);
+    tuneplanCharts.draw(answer);
     const said = document.getElementById("said");
     if (said && said.textContent !== answer.dataset.said) said.textContent = answer.dataset.said;
     const query = answer.dataset.address.replace(/^[^?]*/, "");
     for (const link of document.querySelectorAll("a[data-keeps]"))
       link.setAttribute("href", link.getAttribute("href").replace(/\?.*$/, "") + query);
   });
+
+  tuneplanCharts.draw(document);
 
   // --- switches, tables -------------------------------------------------------------------------
 
