@@ -1,6 +1,7 @@
 """Set up for all tests: the Python examples of the pages run too, and Hypothesis is steady."""
 
 import os
+import signal
 import tempfile
 from pathlib import Path
 
@@ -14,6 +15,11 @@ ROOT = Path(__file__).parent
 # Traces that were made on this machine are no part of what is tested.
 _CACHE = tempfile.TemporaryDirectory(prefix="tuneplan-tests-")
 os.environ["XDG_CACHE_HOME"] = _CACHE.name
+
+# A shell ignores Ctrl-C for what it starts in the background, and children inherit that: commands
+# that are interrupted here must see it.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples each time, and no clock: a check says the same on every machine.
 # HYPOTHESIS_PROFILE=dev looks for new ones.

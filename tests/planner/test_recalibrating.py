@@ -11,7 +11,7 @@ from tuneplan.contract.reading import load_job
 from tuneplan.planner.estimate import JobEstimate, estimate_job
 from tuneplan.planner.recalibrating import recalibrate, with_own
 from tuneplan.planner.sources import Sources
-from tuneplan.spec.measurement import Measurement, Origin, Status
+from tuneplan.spec.measurement import MeasuredPeak, Measurement, Origin, Status
 from tuneplan.store.store import Store
 
 SOURCES = Sources(today=date(2026, 12, 1))
@@ -55,6 +55,23 @@ def test_a_measured_job_is_estimated_as_it_was_measured() -> None:
     assert width < 1.1 < now.time.step.step_s.high / now.time.step.step_s.low
     assert sum(term.value for term in after.time.step.terms) == pytest.approx(step_s(after))
     assert "own_measurements" in [notice.message.code for notice in after.notices]
+
+
+def test_measured_memory_moves_memory_and_its_terms_add_up() -> None:
+    now = estimated()
+    peak = now.memory.ranges.peak_bytes
+    seen = MeasuredPeak(allocated_bytes=round(peak.likely * 1.06))
+    own = recalibrate([("m1", measured(now, 1.0, peak=seen))], SOURCES).own
+    after = estimated(replace(SOURCES, own=own))
+    found = after.memory.ranges.peak_bytes
+    assert found.likely == pytest.approx(1.06 * peak.likely, rel=0.01)
+    assert found.high / found.low < peak.high / peak.low
+    assert sum(term.value for term in after.memory.terms) == pytest.approx(found.likely)
+    assert after.memory.ranges.peak_reserved_bytes == now.memory.ranges.peak_reserved_bytes
+    assert now.memory.fit is not None
+    assert after.memory.fit is not None
+    assert after.memory.fit.headroom_bytes < now.memory.fit.headroom_bytes
+    assert "own_measured_memory" in [notice.message.code for notice in after.notices]
 
 
 def test_another_length_moves_less_and_keeps_more_doubt() -> None:

@@ -1,6 +1,7 @@
-"""What the user's own measurements say of a step: a factor that carries over, with its doubt.
+"""What the user's own measurements say of a job: a factor that carries over, with its doubt.
 
-The logarithm of measured over predicted seconds is a Gaussian process over jobs. Its variance for a
+The logarithm of measured over predicted seconds (or bytes, each figure by itself) is a Gaussian
+process over jobs. Its variance for a
 job is that of the predicted range; two jobs share as much of it as they have in common: half on the
 same chip, a quarter more with the same code and method, the rest as far as sizes and lengths are
 alike. So a pilot of the very job leaves little doubt, one of another length or model a bit more,
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from tuneplan.calibration.situations import Situation
@@ -26,7 +28,18 @@ _CODE_SHARE: Final = 0.25
 _NEAR_SHARE: Final = 0.25
 _OTHER_CHIP_SHARE: Final = 0.10  # the same code and method elsewhere
 _FACTOR_APART: Final = math.log(4.0)  # sizes that differ by this factor have little in common
-_FLOOR: Final = 0.01  # two runs of one job differ by so much anyway
+# Two runs of one job differ by so much anyway: in speed, and in memory.
+_FLOOR: Final = 0.01
+_MEMORY_FLOOR: Final = 0.003
+
+
+class Quantity(StrEnum):
+    """What was measured; kinds of memory never mix."""
+
+    STEP = "step"
+    ALLOCATED = "allocated"
+    RESERVED = "reserved"
+    DEVICE = "device"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,10 +61,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """One measured job.
+    """One measured figure of a job.
 
     Attributes:
-        log_ratio: Of measured over predicted seconds.
+        log_ratio: Of measured over predicted.
         deviation: How well it was measured (of the logarithm).
         prior: How well it was predicted (of the logarithm).
         name: Of the measurement.
@@ -62,6 +75,7 @@ class Observation:
     deviation: float
     prior: float
     name: str
+    quantity: Quantity = Quantity.STEP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +83,8 @@ class Correction:
     """What measurements say of one job.
 
     Attributes:
-        factor: On the predicted seconds.
-        deviation: Of the logarithm of the corrected seconds.
+        factor: On the predicted figure.
+        deviation: Of the logarithm of the corrected one.
         share: Of the predicted doubt that is gone, 0 to 1.
         names: Of the measurements, the nearest first.
     """
@@ -81,11 +95,14 @@ class Correction:
     names: tuple[str, ...]
 
 
-def alike(one: Place, other: Place) -> float:
-    """The share of their error that two jobs have in common, 1 for the same job."""
+def alike(one: Place, other: Place, quantity: Quantity = Quantity.STEP) -> float:
+    """The share of their error that two jobs have in common, 1 for the same job.
+
+    What tensors take depends on no chip; how fast they are, and what else a process holds, does.
+    """
     a, b = one.situation, other.situation
     same_code = (a.code, a.method) == (b.code, b.method)
-    if a.chip != b.chip:
+    if a.chip != b.chip and quantity is not Quantity.ALLOCATED:
         return _OTHER_CHIP_SHARE if same_code else 0.0
     if not same_code:
         return _CHIP_SHARE
@@ -109,34 +126,47 @@ class Own:
 
     observations: tuple[Observation, ...]
 
-    def correction(self, place: Place, prior: float) -> Correction | None:
-        """What they say of a job whose predicted seconds have the deviation ``prior``."""
-        known = [(alike(one.place, place), one) for one in self.observations]
+    def correction(
+        self, place: Place, prior: float, quantity: Quantity = Quantity.STEP
+    ) -> Correction | None:
+        """What they say of a job whose predicted figure has the deviation ``prior``."""
+        known = [
+            (alike(one.place, place, quantity), one)
+            for one in self.observations
+            if one.quantity is quantity
+        ]
         near = [(share, one) for share, one in known if share > 0]
         if not near or prior <= 0:
             return None
-        mean, variance = _posterior([one for _, one in near], place, prior)
+        mean, variance = _posterior([one for _, one in near], place, prior, quantity)
         ordered = sorted(near, key=lambda pair: -pair[0])
         return Correction(
             factor=math.exp(mean),
-            deviation=math.sqrt(variance + _FLOOR**2),
+            deviation=math.sqrt(variance + _floor(quantity) ** 2),
             share=min(max(1 - variance / prior**2, 0.0), 1.0),
             names=tuple(one.name for _, one in ordered),
         )
 
 
+def _floor(quantity: Quantity) -> float:
+    return _FLOOR if quantity is Quantity.STEP else _MEMORY_FLOOR
+
+
 def _posterior(
-    observations: Sequence[Observation], place: Place, prior: float
+    observations: Sequence[Observation], place: Place, prior: float, quantity: Quantity
 ) -> tuple[float, float]:
     """Mean and variance of the logarithm of the factor."""
     import numpy as np
 
     scales = np.array([one.prior for one in observations])
-    between = np.array([[alike(a.place, b.place) for b in observations] for a in observations])
+    between = np.array(
+        [[alike(a.place, b.place, quantity) for b in observations] for a in observations]
+    )
     # Two measurements of one job differ by their own noise alone.
-    noise = np.diag([one.deviation**2 + _FLOOR**2 for one in observations])
+    noise = np.diag([one.deviation**2 + _floor(quantity) ** 2 for one in observations])
     covariance = between * np.outer(scales, scales) + noise
-    towards = np.array([alike(one.place, place) for one in observations]) * scales * prior
+    shares = np.array([alike(one.place, place, quantity) for one in observations])
+    towards = shares * scales * prior
     weights = _solved(covariance, towards)
     mean = float(weights @ np.array([one.log_ratio for one in observations]))
     variance = float(prior**2 - weights @ towards)

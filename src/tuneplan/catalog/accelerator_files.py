@@ -23,6 +23,7 @@ from tuneplan.catalog.documents import (
     read_yaml,
     sections,
 )
+from tuneplan.catalog.own_kernels import read_kernels
 from tuneplan.errors import InputError
 from tuneplan.language import message
 from tuneplan.spec.hardware import Accelerator
@@ -85,6 +86,7 @@ def _read(section: Section, known: AcceleratorCatalog) -> AcceleratorEntry:
         as_of=section.read("as_of", values.day_text, default=""),
         uncertain="",
         remark=section.read("remark", values.text, default=""),
+        kernels=read_kernels(section, file) or chip.kernels,
     )
     return AcceleratorEntry(
         accelerator=chip,

@@ -13,10 +13,17 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from tuneplan.catalog import own_kernels
 from tuneplan.language import message
 from tuneplan.spec.answer import Assumption, Basis
 from tuneplan.spec.hardware import Accelerator
-from tuneplan.spec.kernels import AttentionCurve, ChipCurves, CollectiveCurve, GemmCurve
+from tuneplan.spec.kernels import (
+    AttentionCurve,
+    ChipCurves,
+    CollectiveCurve,
+    GemmCurve,
+    MeasuredKernels,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -84,7 +91,7 @@ class _Key:
         self.facts = (
             *(accelerator.name, accelerator.architecture, accelerator.compute_capability),
             *(accelerator.memory_bandwidth_bytes_per_s, accelerator.power_w),
-            accelerator.pcie_bytes_per_s,
+            *(accelerator.pcie_bytes_per_s, accelerator.kernels),
             tuple(sorted(accelerator.dense_flop_per_s.items())),
             tuple(sorted(accelerator.measured_flop_per_s.items())),
         )
@@ -99,6 +106,8 @@ class _Key:
 @lru_cache(maxsize=256)
 def _curves(key: _Key) -> ChipCurves:
     accelerator = key.accelerator
+    if accelerator.kernels is not None:
+        return _measured_by_user(accelerator, accelerator.kernels)
     table, measured = choose_table(accelerator)
     facts = _manifest()["chips"][table]
     arrays = _arrays(table)
@@ -122,6 +131,39 @@ def _curves(key: _Key) -> ChipCurves:
         strided_bytes_per_s=_narrow_rate(accelerator, streaming, _STRIDED_BYTES_PER_CLOCK),
         host_bytes_per_s=_PCIE_EFFICIENCY * (accelerator.pcie_bytes_per_s or _PCIE_BYTES_PER_S),
         assumptions=() if measured else (_borrowed(accelerator, table),),
+    )
+
+
+def _measured_by_user(accelerator: Accelerator, found: MeasuredKernels) -> ChipCurves:
+    """Curves of the user's own timings; what they leave out is that of the nearest chip."""
+    table = _nearest(accelerator)
+    facts = _manifest()["chips"][table]
+    peaks = dict(accelerator.dense_flop_per_s)
+    attention = (
+        own_kernels.attention_curve(found.attention, peaks)
+        if found.attention is not None
+        else _attention_curve(table, peaks)
+    )
+    bandwidth = accelerator.memory_bandwidth_bytes_per_s
+    return ChipCurves(
+        accelerator=accelerator.name,
+        table=accelerator.name,
+        measured=True,
+        basis=Basis.ANALYTIC,
+        source=found.source,
+        gemm=MappingProxyType(own_kernels.gemm_curves(found, peaks)),
+        attention=attention,
+        flash_attention_2=attention,
+        peak_flop_per_s=MappingProxyType(peaks),
+        collectives=MappingProxyType(_collective_curves(table)),
+        memory_bandwidth_bytes_per_s=bandwidth,
+        bandwidth_efficiency=found.streaming_bytes_per_s / bandwidth,
+        grouped_slowdown=facts["grouped_slowdown"],
+        cast_bytes_per_s=found.cast_bytes_per_s,
+        strided_bytes_per_s=found.strided_bytes_per_s,
+        host_bytes_per_s=_PCIE_EFFICIENCY * (accelerator.pcie_bytes_per_s or _PCIE_BYTES_PER_S),
+        host_operation_s=found.host_operation_s,
+        synchronous=found.synchronous,
     )
 
 

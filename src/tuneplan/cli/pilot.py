@@ -13,6 +13,7 @@ from tuneplan.units import parse_bytes, parse_seconds
 @click.command("pilot", cls=SpokenCommand)
 @job_options
 @click.option("--steps", type=click.IntRange(2, 10_000), default=40, show_default=True)
+@click.option("--all-steps", is_flag=True, help="Go on to --steps where the time is steady too.")
 @click.option("--time-limit", default="2 min", show_default=True, help="Of the steps.")
 @click.option("--memory-limit", metavar="SIZE", help="What the run may hold: 20 GiB.")
 @click.option(
@@ -34,6 +35,7 @@ def command(
     job: JobRequest,
     *,
     steps: int,
+    all_steps: bool,
     time_limit: str,
     memory_limit: str | None,
     device: str,
@@ -46,7 +48,8 @@ def command(
     """Train a few steps of JOB here, for real, and measure them beside the prediction.
 
     transformers and PEFT run as the job says, on random tokens in rows of the lengths of its data,
-    the worst batch first. Ends when the step time is steady. Out of memory is an answer.
+    the worst batch first. Ends when the step time is steady, or after --steps. Out of memory is an
+    answer.
     """
     from contextlib import ExitStack
     from datetime import UTC, datetime
@@ -64,6 +67,7 @@ def command(
         raise click.UsageError("--weights and --random-weights exclude each other")
     limits = PilotLimits(
         num_steps=steps,
+        until_steady=not all_steps,
         time_s=parse_seconds(time_limit),
         memory_bytes=None if memory_limit is None else parse_bytes(memory_limit),
     )

@@ -237,7 +237,8 @@ def bundle_time(prepared: Bundle, curves: ChipCurves, *, launch_s: float) -> tup
     total: Number = 0.0
     forward: Number = 0.0
     for stretch, spent in busy.items():
-        gap = np.maximum(prepared.launches[stretch] * launch_s - spent, 0.0)
+        hidden = 0.0 if curves.synchronous else spent
+        gap = np.maximum(prepared.launches[stretch] * launch_s - hidden, 0.0)
         with_gap: Number = spent + gap
         if stretch[0] == Stage.FORWARD:
             forward = forward + with_gap

@@ -49,6 +49,9 @@ MICRO_BATCH_HOST_S: Final = 2e-3
 # unpacked weights were set after seeing how far published runs of such situations lie from the sum.
 _MEASURED_CHIP: Final = (0.95, 1.08)
 _BORROWED_CHIP: Final = (0.75, 1.35)
+# A processor: no table tells what its caches hold between two operations and whether the pages of a
+# new tensor are there already; a pointwise kernel runs 10 times as fast where they are.
+_PROCESSOR: Final = (0.55, 1.50)
 _ONE_NODE_NVLINK: Final = (0.96, 1.08)
 _ONE_NODE_PCIE: Final = (0.85, 1.30)
 _SEVERAL_NODES: Final = (0.90, 1.25)
@@ -159,7 +162,8 @@ def compute_time(
     activations to the host run beside the kernels of their stretch and cost what exceeds them
     (torchtune ``training/_activation_offloading.py`` with streams, unsloth's checkpointing).
     """
-    launch_s = launch_time_s(recipe.kernels)
+    launch_s = launch_time_s(recipe.kernels, curves)
+    waits = recipe.kernels.blocking_launches or curves.synchronous
     times_of = recipe.gradient_accumulation_steps
     by_kind: dict[str, Number] = {}
     gaps: Number = 0.0
@@ -173,7 +177,7 @@ def compute_time(
         for (stage, _), stretch in _stretches(operations, curves).items():
             for kind, seconds in stretch.by_kind.items():
                 by_kind[kind] = by_kind.get(kind, 0.0) + seconds * repeats
-            hidden = 0.0 if recipe.kernels.blocking_launches else np.asarray(stretch.busy_s)
+            hidden = 0.0 if waits else np.asarray(stretch.busy_s)
             gap = np.maximum(stretch.launches * launch_s - hidden, 0.0)
             gaps = gaps + gap * repeats
             for side, factor in enumerate(_LAUNCH_FACTORS):
@@ -205,12 +209,13 @@ class _Stretch:
     by_kind: dict[str, Number] = field(default_factory=dict)
 
 
-def launch_time_s(kernels: Kernels) -> float:
+def launch_time_s(kernels: Kernels, curves: ChipCurves) -> float:
     """Host time of one operation: eager, or from the generated code of a compiled graph.
 
     Where launches block, the host also has to notice that the kernel is done.
     """
-    each = COMPILED_LAUNCH_S if kernels.compiled else kernels.host_launch_s
+    eager = curves.host_operation_s or kernels.host_launch_s
+    each = COMPILED_LAUNCH_S if kernels.compiled else eager
     return each + SYNCHRONIZE_S if kernels.blocking_launches else each
 
 
@@ -310,7 +315,8 @@ def prior_width(
         host: Factors on the step where the host takes its P10 and P90 for an operation.
         unpacks: Whether quantised weights are expanded by several PyTorch steps.
     """
-    causes = [(_MEASURED_CHIP if curves.measured else _BORROWED_CHIP, 1.0), (host, 1.0)]
+    chip = _MEASURED_CHIP if curves.measured else _BORROWED_CHIP
+    causes = [(_PROCESSOR if curves.synchronous else chip, 1.0), (host, 1.0)]
     if parallelism.data > 1:
         pcie = cluster.interconnect in ("pcie", "none")
         causes.append((_ONE_NODE_PCIE if pcie else _ONE_NODE_NVLINK, 1.0))
@@ -360,7 +366,7 @@ def compute_terms(
         formula="sum over stretches(max(0, launches x host time - kernel time))",
         inputs={
             "launches": compute.launches,
-            "host_launch_s": launch_time_s(recipe.kernels),
+            "host_launch_s": launch_time_s(recipe.kernels, curves),
         },
         source="PyTorch's dispatch path, layer by layer",
         basis=Basis.ASSUMED,

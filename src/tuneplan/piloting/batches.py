@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tuneplan.estimation.batches import sample_lengths
 from tuneplan.spec.data import TokenStatistics
 
 
@@ -39,23 +39,11 @@ def pilot_lengths(
     generator = np.random.default_rng(seed)
     count = rows * max(num_micro_batches - 1, 0)
     quantiles = (np.arange(count) + generator.random(count)) / max(count, 1)
-    drawn = np.clip(np.round(_at(statistics, quantiles)), 1, max_length).astype(int)
+    known = sample_lengths(statistics)  # as the plan has them
+    places = np.minimum((quantiles * len(known)).astype(np.int64), len(known) - 1)
+    drawn = np.clip(np.round(known[places]), 1, max_length).astype(int)
     generator.shuffle(drawn)
     fair = [
         tuple(int(one) for one in drawn[start : start + rows]) for start in range(0, count, rows)
     ]
     return (worst, *fair)
-
-
-def _at(statistics: TokenStatistics, quantiles: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Lengths at quantiles: of the data where it was read, else between the stated ones."""
-    if statistics.lengths:
-        exact = np.asarray(statistics.lengths, dtype=np.float64)
-        places = np.minimum((quantiles * len(exact)).astype(np.int64), len(exact) - 1)
-        return np.asarray(exact[places])
-    known = sorted(statistics.quantiles.items())
-    if not known:
-        return np.full(len(quantiles), statistics.mean_tokens)
-    points = known if known[0][0] <= 0 else [(0.0, 1.0), *known]
-    shares, lengths = zip(*points, strict=True)
-    return np.asarray(np.interp(quantiles, shares, lengths))

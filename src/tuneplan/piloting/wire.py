@@ -23,6 +23,7 @@ class PilotRequest:
         pad_to: Every row is padded to this; 0 pads to the longest of the micro-batch.
         weights: Folder of the model whose weights are loaded; None builds random ones.
         num_steps: At most.
+        until_steady: The child ends as soon as the step time is steady.
         time_limit_s: Of the steps; the child ends by itself after it.
         memory_limit_bytes: Of the process (CPU) or on the card; None for no limit.
         device: ``auto``, ``cpu``, ``cuda`` or ``mps``.
@@ -35,6 +36,7 @@ class PilotRequest:
     pad_to: int = 0
     weights: str | None = None
     num_steps: int = 40
+    until_steady: bool = True
     time_limit_s: float = 120.0
     memory_limit_bytes: int | None = None
     device: str = "auto"
@@ -50,6 +52,7 @@ def write_request(request: PilotRequest, path: Path) -> None:
         "pad_to": request.pad_to,
         "weights": request.weights,
         "num_steps": request.num_steps,
+        "until_steady": request.until_steady,
         "time_limit_s": request.time_limit_s,
         "memory_limit_bytes": request.memory_limit_bytes,
         "device": request.device,

@@ -98,6 +98,7 @@ class Run:
         self._events = events
         self._stage = stage
         self._trainer: Any = None
+        self._before_bytes = 0
 
     def prepare(self) -> None:
         """Model, adapters, arguments, data."""
@@ -106,6 +107,7 @@ class Run:
 
         self._stage.enter("load")
         torch.manual_seed(self._request.seed)
+        self._before_bytes = host_bytes()
         model = build(self._request)
         arguments = TrainingArguments(**self._arguments(TrainingArguments))
         self._events.tell("environment", **environment(arguments))
@@ -155,7 +157,7 @@ class Run:
         """All steps, or until they are steady, or until the time is up."""
         self._stage.enter("forward")
         self._trainer.train()
-        self._events.tell("peak", **peak())
+        self._events.tell("peak", **peak(self._before_bytes))
 
 
 def build(request: PilotRequest) -> Any:
@@ -298,7 +300,8 @@ class Meter:
         if now - self._started > self._request.time_limit_s:
             self._events.tell("time_is_up")
             return True
-        return steadiness(self._steps_s, self._positions).stable
+        steady = self._request.until_steady and steadiness(self._steps_s, self._positions).stable
+        return bool(steady)
 
 
 def synchronize() -> None:
@@ -311,17 +314,27 @@ def synchronize() -> None:
         torch.mps.synchronize()
 
 
-def peak() -> dict[str, int | None]:
-    """The highest memory so far, of each kind that this device tells."""
+def host_bytes() -> int:
+    """The most that this process has held so far (getrusage(2) counts KiB on Linux)."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def peak(before_bytes: int) -> dict[str, int | None]:
+    """The highest memory so far, of each kind that this device tells.
+
+    A processor has no allocator that counts: what the process holds is its device memory, and what
+    came on top of ``before_bytes``, before there was a model, stands for reserved memory.
+    """
     import torch
 
-    unit = 1 if sys.platform == "darwin" else 1024  # getrusage(2) counts KiB on Linux
-    host = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    host = host_bytes()
     if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
+        alone = not torch.backends.mps.is_available()
         return {
             "allocated_bytes": None,
-            "reserved_bytes": None,
-            "device_bytes": None,
+            "reserved_bytes": max(host - before_bytes, 0) if alone else None,
+            "device_bytes": host if alone else None,
             "host_bytes": host,
         }
     free, total = torch.cuda.mem_get_info()

@@ -59,7 +59,18 @@ def far_from_runs(
     """Where no measured run resembles the job, its ranges are wider: that is said."""
     situation = situation_of(resolved.recipe, resolved.parallelism, resolved.accelerator)
     found: list[Message] = []
-    far = memory.nearest
+    if memory.correction is not None:
+        found.append(
+            message(
+                "own_measured_memory",
+                "the memory is corrected by {count} {count:~measurement/measurements} of yours: "
+                "{factor} times the predicted peak, {share} of its doubt is gone",
+                count=len(memory.correction.names),
+                factor=f"{memory.correction.factor:.3f}",
+                share=f"{memory.correction.share:.0%}",
+            )
+        )
+    far = memory.nearest if memory.correction is None else None
     traced = memory.ranges.peak_bytes.basis is Basis.TRACED
     if far is not None and not far.is_near and not traced:
         found.append(

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tuneplan.calibration.calibrated import Calibration
+from tuneplan.calibration.own import Own
 from tuneplan.catalog.regions import carbon_intensity
 from tuneplan.economics.billing import Cost
 from tuneplan.economics.energy import Energy, energy_of
@@ -161,7 +162,11 @@ def _with_batch(
 
 
 def memory_by_formula(
-    resolved: Resolved, *, replays: bool = False, calibration: Calibration | None = None
+    resolved: Resolved,
+    *,
+    replays: bool = False,
+    calibration: Calibration | None = None,
+    own: Own | None = None,
 ) -> MemoryAnswer:
     """Memory as the formulas have it; ``replays`` as for ``estimate_job``."""
     return evaluate_memory(
@@ -172,6 +177,7 @@ def memory_by_formula(
         resolved.accelerator,
         loading=loading_of(resolved.recipe, resolved.software) if replays else None,
         calibration=calibration,
+        own=own,
     )
 
 
@@ -179,7 +185,9 @@ def estimate_resolved(
     resolved: Resolved, sources: Sources, *, replays: bool = False
 ) -> JobEstimate:
     """Estimate a configuration that has no blanks left; ``replays`` as for ``estimate_job``."""
-    memory = memory_by_formula(resolved, replays=replays, calibration=sources.calibration)
+    memory = memory_by_formula(
+        resolved, replays=replays, calibration=sources.calibration, own=sources.own
+    )
     assumptions, notices = list(resolved.assumptions), list(resolved.notices)
     traced = _known_trace(resolved, memory, sources)
     if traced is not None:

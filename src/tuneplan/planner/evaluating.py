@@ -10,7 +10,7 @@ from tuneplan.calibration.applying import MemoryPhysics, calibrated_memory, cali
 from tuneplan.calibration.calibrated import Calibration
 from tuneplan.calibration.hierarchy import Nearest
 from tuneplan.calibration.own import Correction, Own, Place
-from tuneplan.calibration.owning import corrected_step
+from tuneplan.calibration.owning import corrected_memory, corrected_step
 from tuneplan.calibration.situations import Situation, situation_of
 from tuneplan.estimation.batches import (
     BatchShape,
@@ -37,6 +37,7 @@ from tuneplan.estimation.uncertainty import (
     MemoryRanges,
     MemorySpreads,
     Reserving,
+    fit_on,
     prior_factors,
 )
 from tuneplan.estimation.utilization import model_flop_per_token, recompute_flop
@@ -66,6 +67,7 @@ class MemoryAnswer:
         reserving: What a replay of the allocator said; None where reserved memory is a ratio.
         physics: What the ranges were made from.
         spreads, nearest: What measured runs say of the ranges, and which of them are closest.
+        correction: What the user's own runs say.
     """
 
     physics: MemoryPhysics
@@ -79,6 +81,7 @@ class MemoryAnswer:
     reserving: Reserving | None = None
     spreads: MemorySpreads = NO_SPREADS
     nearest: Nearest | None = None
+    correction: Correction | None = None
 
 
 def shape_of_batch(
@@ -127,6 +130,7 @@ def evaluate_memory(
     *,
     loading: Loading | None = None,
     calibration: Calibration | None = None,
+    own: Own | None = None,
 ) -> MemoryAnswer:
     """Memory of the longest micro-batch to expect; the range reaches to the longest possible.
 
@@ -184,21 +188,30 @@ def evaluate_memory(
         capacity_bytes=accelerator.capacity_bytes if accelerator else None,
         reserving=reserving,
     )
-    found = calibrated_memory(physics, situation_of(recipe, parallelism, accelerator), calibration)
+    situation = situation_of(recipe, parallelism, accelerator)
+    found = calibrated_memory(physics, situation, calibration)
+    ranges, correction, more = corrected_memory(
+        own, place_of(situation, model, batch), found.ranges
+    )
+    capacity = physics.capacity_bytes
     return MemoryAnswer(
         physics=physics,
-        ranges=found.ranges,
+        ranges=ranges,
         phase=peak_phase(likely),
-        terms=memory_terms(
-            likely, model, recipe, parallelism, tokens=batch.sequences * batch.worst_length
+        terms=(
+            *memory_terms(
+                likely, model, recipe, parallelism, tokens=batch.sequences * batch.worst_length
+            ),
+            *([more] if more else ()),
         ),
         by_phase=tuple((phase, float(size)) for phase, size in likely.by_phase.items()),
         host_bytes=_host(float(likely.host_bytes), model, recipe),
-        fit=found.fit,
+        fit=fit_on(ranges.needed_bytes, capacity) if more and capacity else found.fit,
         num_trained=held.num_trained,
         reserving=reserving,
         spreads=found.spreads,
         nearest=found.nearest,
+        correction=correction,
     )
 
 

@@ -103,9 +103,8 @@ class GridTimes:
         walked = grid.walked or self.grids.walk(grid, accumulating=False)
         key = (id(walked), id(curves))
         if key not in self._computed:
-            total, forward = bundle_time(
-                self._bundle(walked), curves, launch_s=launch_time_s(grid.found.recipe.kernels)
-            )
+            launch_s = launch_time_s(grid.found.recipe.kernels, curves)
+            total, forward = bundle_time(self._bundle(walked), curves, launch_s=launch_s)
             self._computed[key] = (np.asarray(total), np.asarray(forward))
         return self._computed[key]
 

@@ -68,6 +68,9 @@ def chip_file(found: Mapping[str, Any], *, as_of: str) -> str:
         "source": f"measured by tuneplan catalog accelerators --measure, torch {found['torch']}",
         "as_of": as_of,
     }
+    if found["context_bytes"] is not None:
+        entry["context"] = f"{found['context_bytes'] / GIB:.3f} GiB"
+    entry["kernels"] = _kernels(found)
     if found["compute_capability"] is not None:
         entry["compute_capability"] = found["compute_capability"]
     comment = message(
@@ -75,3 +78,33 @@ def chip_file(found: Mapping[str, Any], *, as_of: str) -> str:
         "Measured, not from a datasheet. Use: accelerators: [this file] in a job file.",
     )
     return yaml_text((comment, {"accelerators": [entry]}))
+
+
+def _kernels(found: Mapping[str, Any]) -> dict[str, Any]:
+    """The timings, as an accelerator file has them."""
+    kernels: dict[str, Any] = {
+        "streaming": f"{found['streaming_bytes_per_s'] / 1e9:.4g} GB/s",
+        "cast": f"{found['cast_bytes_per_s'] / 1e9:.4g} GB/s",
+        "strided": f"{found['strided_bytes_per_s'] / 1e9:.4g} GB/s",
+        "host_operation_microseconds": _short(found["host_operation_s"] * 1e6),
+        "synchronous": found["synchronous"],
+        "products": {
+            dtype: {
+                **{axis: list(grid[axis]) for axis in ("m", "n", "k")},
+                "microseconds": [_short(one * 1e6) for one in grid["seconds"]],
+            }
+            for dtype, grid in found["products"].items()
+        },
+    }
+    attention = found["attention"]
+    if attention is not None:
+        kernels["attention"] = {
+            "dtype": attention["dtype"],
+            **{axis: list(attention[axis]) for axis in ("head_dims", "lengths", "heads")},
+            "gflop_per_s": [_short(one / 1e9) for one in attention["flop_per_s"]],
+        }
+    return kernels
+
+
+def _short(number: float) -> float:
+    return float(f"{number:.4g}")

@@ -49,9 +49,11 @@ class PilotLimits:
         num_steps: At most.
         time_s: Of its steps.
         memory_bytes: None for no limit.
+        until_steady: End as soon as the step time is steady.
     """
 
     num_steps: int = 40
+    until_steady: bool = True
     time_s: float = 120.0
     memory_bytes: int | None = None
 
@@ -130,11 +132,11 @@ def pilot_job(
 
 def _after(now: JobEstimate, measurement: Measurement, sources: Sources) -> JobEstimate | None:
     """The job estimated again, with this measurement beside those that were known."""
-    observation = observe("pilot", measurement, now)
-    if observation is None or measurement.status is not Status.OK:
+    observations = observe("pilot", measurement, now)
+    if not observations or measurement.status is not Status.OK:
         return None
     known = sources.own.observations if sources.own else ()
-    own = Own(observations=(*known, observation))
+    own = Own(observations=(*known, *observations))
     return estimate_resolved(now.resolved, replace(sources, own=own), replays=True)
 
 
@@ -161,6 +163,7 @@ def pilot_request(
         pad_to=recipe.max_length if fixed or recipe.packing else 0,
         weights=None if weights is None else str(Path(weights).expanduser()),
         num_steps=limits.num_steps,
+        until_steady=limits.until_steady,
         time_limit_s=limits.time_s,
         memory_limit_bytes=limits.memory_bytes,
         device=device,

@@ -6,11 +6,11 @@ Measurements are facts and stay; what they say of the prediction follows its for
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from tuneplan.calibration.own import Observation, Own
+from tuneplan.calibration.own import Observation, Own, Place, Quantity
 from tuneplan.calibration.owning import Z80, deviation_of
 from tuneplan.calibration.situations import situation_of
 from tuneplan.contract.reading import load_job
@@ -21,9 +21,10 @@ from tuneplan.planner.estimate import JobEstimate, estimate_job
 from tuneplan.planner.evaluating import place_of
 from tuneplan.planner.sources import Sources
 from tuneplan.spec.answer import Notice
-from tuneplan.spec.measurement import Measurement, Status
+from tuneplan.spec.measurement import Measurement, Origin, Status
 
 _UNKNOWN_DEVIATION = 0.05  # of a step time whose spread was not seen
+_MEMORY_DEVIATION = 0.002  # of a peak: the history of the allocator differs a little
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +59,7 @@ def recalibrate(kept: Iterable[tuple[str, Measurement]], sources: Sources) -> Re
             )
             notices.append(Notice(message=text))
             continue
-        found = observe(name, measurement, now)
-        if found is not None:
-            observations.append(found)
+        observations += observe(name, measurement, now)
     return Recalibrated(own=Own(observations=tuple(observations)), notices=tuple(notices))
 
 
@@ -78,11 +77,24 @@ def with_own(sources: Sources, store: str | None) -> tuple[Sources, tuple[Notice
     return replace(sources, own=found.own), found.notices
 
 
-def observe(name: str, measurement: Measurement, now: JobEstimate) -> Observation | None:
-    """One measurement beside its prediction; None where they have no speed in common."""
-    time, cluster = now.time, now.resolved.cluster
-    if time is None or cluster is None:
-        return None
+def observe(name: str, measurement: Measurement, now: JobEstimate) -> tuple[Observation, ...]:
+    """The figures of one measurement beside their prediction; those that both have."""
+    resolved = now.resolved
+    place = place_of(
+        situation_of(resolved.recipe, resolved.parallelism, resolved.accelerator),
+        resolved.model,
+        resolved.batch,
+    )
+    speed = _speed(name, measurement, now, place)
+    return (*speed, *_memory(name, measurement, now, place))
+
+
+def _speed(
+    name: str, measurement: Measurement, now: JobEstimate, place: Place
+) -> Iterator[Observation]:
+    time = now.time
+    if time is None:
+        return
     ratio = None
     if measurement.tokens_per_s_per_accelerator:
         predicted = time.tokens_per_s_per_accelerator.likely
@@ -90,20 +102,38 @@ def observe(name: str, measurement: Measurement, now: JobEstimate) -> Observatio
     elif measurement.step_s:
         ratio = measurement.step_s / time.step.step_s.likely
     if not ratio or not math.isfinite(ratio):
-        return None
+        return
     error = measurement.relative_error
-    resolved = now.resolved
-    return Observation(
-        place=place_of(
-            situation_of(resolved.recipe, resolved.parallelism, cluster.accelerator),
-            resolved.model,
-            resolved.batch,
-        ),
+    yield Observation(
+        place=place,
         log_ratio=math.log(ratio),
         deviation=error / Z80 if error is not None else _UNKNOWN_DEVIATION,
         prior=deviation_of(time.step.step_s),
         name=name,
     )
+
+
+def _memory(
+    name: str, measurement: Measurement, now: JobEstimate, place: Place
+) -> Iterator[Observation]:
+    """Peaks of a run that went over the longest rows; a short run may not have met them."""
+    if measurement.origin is not Origin.PILOT:
+        return
+    peak, ranges = measurement.peak, now.memory.ranges
+    for quantity, measured, predicted in (
+        (Quantity.ALLOCATED, peak.allocated_bytes, ranges.peak_bytes),
+        (Quantity.RESERVED, peak.reserved_bytes, ranges.peak_reserved_bytes),
+        (Quantity.DEVICE, peak.device_bytes, ranges.peak_device_bytes),
+    ):
+        if measured:
+            yield Observation(
+                place=place,
+                log_ratio=math.log(measured / predicted.likely),
+                deviation=_MEMORY_DEVIATION,
+                prior=deviation_of(predicted),
+                name=name,
+                quantity=quantity,
+            )
 
 
 def _stated(job: Mapping[str, Any]) -> dict[str, Any]:

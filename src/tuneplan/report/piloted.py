@@ -83,6 +83,7 @@ def pilot_answer(pilot: JobPilot, *, as_of: str) -> PilotAnswer:
 
 def _moved(pilot: JobPilot) -> Iterator[PilotMoved]:
     """Figures that the pilot has changed."""
+    yield from _moved_memory(pilot)
     before, after = pilot.now.time, pilot.after.time if pilot.after else None
     if before is None or after is None or after.correction is None:
         return
@@ -107,6 +108,22 @@ def _moved(pilot: JobPilot) -> Iterator[PilotMoved]:
         yield PilotMoved(
             figure=figure, before=range_model(old), after=range_model(new), because=because
         )
+
+
+def _moved_memory(pilot: JobPilot) -> Iterator[PilotMoved]:
+    if pilot.after is None or pilot.after.memory.correction is None:
+        return
+    before, after = pilot.now.memory.ranges, pilot.after.memory.ranges
+    for figure in ("peak_bytes", "peak_reserved_bytes", "peak_device_bytes"):
+        old, new = getattr(before, figure), getattr(after, figure)
+        if old != new:
+            because = say(
+                "measured here: {factor} times the predicted memory",
+                factor=f"{new.likely / old.likely:.3f}",
+            )
+            yield PilotMoved(
+                figure=figure, before=range_model(old), after=range_model(new), because=because
+            )
 
 
 def _step(pilot: JobPilot) -> Range | None:

@@ -7,6 +7,7 @@ from dataclasses import field
 from types import MappingProxyType
 
 from tuneplan.frozen import dataclass
+from tuneplan.spec.kernels import MeasuredKernels
 from tuneplan.spec.recipe import DType
 
 
@@ -31,7 +32,7 @@ class Accelerator:
         accelerators_per_node: Cards in the usual server.
         power_w: Board power; 0 where unknown.
         uncertain: Names of the facts to doubt, separated by spaces.
-        kernel_table: Name of the measured kernel table to use (own or of the nearest chip).
+        kernels: Of the user's own measurement; None takes the bundled tables.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Accelerator:
     as_of: str = ""
     uncertain: str = ""
     remark: str = ""
+    kernels: MeasuredKernels | None = None
 
     def peak_flop_per_s(self, dtype: DType | str) -> float | None:
         """Dense datasheet rate for a dtype, None where the chip has none."""

@@ -75,6 +75,60 @@ class CollectiveCurve:
     source: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredProducts:
+    """Products timed on a chip: every combination of three axes.
+
+    Attributes:
+        m, n, k: Ascending; the product is ``(m x k)(k x n)``.
+        time_s: The last axis runs fastest.
+    """
+
+    dtype: str
+    m: tuple[int, ...]
+    n: tuple[int, ...]
+    k: tuple[int, ...]
+    time_s: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredAttention:
+    """Causal attention timed on a chip, forward; work counted as in ``AttentionCurve``.
+
+    Attributes:
+        heads: Sequences x query heads.
+        flop_per_s: The last axis runs fastest.
+    """
+
+    dtype: str
+    head_dims: tuple[int, ...]
+    lengths: tuple[int, ...]
+    heads: tuple[int, ...]
+    flop_per_s: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredKernels:
+    """What the user measured on a chip of their own.
+
+    Attributes:
+        streaming_bytes_per_s, cast_bytes_per_s, strided_bytes_per_s: Of pointwise kernels that
+            write new tensors.
+        host_operation_s: Host time of one operation, autograd's record included.
+        synchronous: The host computes itself (a processor): nothing hides behind anything.
+        source: File and day.
+    """
+
+    products: tuple[MeasuredProducts, ...]
+    attention: MeasuredAttention | None
+    streaming_bytes_per_s: float
+    cast_bytes_per_s: float
+    strided_bytes_per_s: float
+    host_operation_s: float
+    synchronous: bool
+    source: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ChipCurves:
     """Everything that turns operations into seconds on one accelerator.
@@ -95,6 +149,9 @@ class ChipCurves:
         cast_bytes_per_s: What a memory-bound kernel reaches that changes the dtype on the way.
         strided_bytes_per_s: What one reaches that loads a byte or two at a time.
         host_bytes_per_s: What a pinned copy to or from host memory reaches, each way.
+        host_operation_s: Host time of an eager operation where it was measured; None takes that of
+            the software.
+        synchronous: The chip is the host: what it launches it computes, one after the other.
         assumptions: What was not measured on this chip.
     """
 
@@ -114,6 +171,8 @@ class ChipCurves:
     cast_bytes_per_s: float
     strided_bytes_per_s: float
     host_bytes_per_s: float
+    host_operation_s: float | None = None
+    synchronous: bool = False
     assumptions: tuple[Assumption, ...] = ()
 
     @property
