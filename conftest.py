@@ -29,7 +29,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
 pytest_collect_file = Sybil(
     parsers=[PythonCodeBlockParser()],
-    patterns=["README.md", "docs/**/*.md"],
+    patterns=["README*.md", "docs/**/*.md"],
     fixtures=["in_the_repository"],
 ).pytest()
 

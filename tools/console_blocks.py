@@ -38,8 +38,8 @@ VOLATILE = (
 
 
 def pages_with_blocks(root: Path) -> Iterator[Path]:
-    """README and the pages of ``docs`` that show commands."""
-    for path in (root / "README.md", *sorted((root / "docs").rglob("*.md"))):
+    """README in each language and the pages of ``docs`` that show commands."""
+    for path in (*sorted(root.glob("README*.md")), *sorted((root / "docs").rglob("*.md"))):
         if BLOCK.search(path.read_text(encoding="utf-8")):
             yield path
 

@@ -14,6 +14,7 @@ from tuneplan.contract.reading import load_job
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "reference"
+GLOSSARY = "docs/reference/glossary_languages.md"
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
@@ -41,7 +42,7 @@ def test_every_key_of_the_job_file_is_documented(key: str) -> None:
 
 
 def test_the_job_files_in_the_docs_are_read() -> None:
-    for page in sorted((ROOT / "docs").rglob("*.md")):
+    for page in PAGES:
         for block in re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
             document = yaml.safe_load(block)
             if isinstance(document, dict) and "model" in document:
@@ -54,7 +55,8 @@ def test_the_quickstart_shows_the_example_s_job_file_as_it_is() -> None:
     assert f"```yaml\n{job}```\n" in page
 
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+READMES = sorted(ROOT.glob("README*.md"))
+PAGES = [*READMES, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -75,6 +77,29 @@ def test_the_page_of_the_rooms_says_what_the_contract_says() -> None:
     layers = contract["tool"]["importlinter"]["contracts"][0]["layers"]
     page = (ROOT / "docs" / "internals" / "rooms.md").read_text(encoding="utf-8")
     assert "\n".join(layers) in page
+
+
+def test_the_readme_stands_in_three_languages_that_name_each_other() -> None:
+    assert [page.name for page in READMES] == ["README.md", "README.zh-CN.md", "README.zh-TW.md"]
+    for page in READMES:
+        line = page.read_text(encoding="utf-8").splitlines()[2]
+        others = {other.name for other in READMES if other != page}
+        assert set(re.findall(r"\]\(([^)]+)\)", line)) == others, page
+
+
+def test_every_language_of_the_readme_shows_the_same_commands_pages_and_examples() -> None:
+    def shown(page: Path) -> tuple[list[str], ...]:
+        text = re.sub(r" --lang zh-\w\w", "", page.read_text(encoding="utf-8"))
+        blocks = "".join(re.findall(r"(?s)```(?:text|console)\n(.*?)```", text))
+        return (
+            re.findall(r"(?m)^(?:\$ )?((?:tuneplan|pipx|uvx|pip|make) .*?)(?:  .*)?$", blocks),
+            sorted(set(re.findall(r"\]\((docs/[^)]+)\)", text)) - {GLOSSARY}),
+            re.findall(r"(?s)```python\n(.*?)```", text),
+            re.findall(r"`tuneplan ([a-z]+)", text),
+        )
+
+    english, *others = map(shown, READMES)
+    assert others == [english] * 2
 
 
 def test_the_readme_names_every_room() -> None:
