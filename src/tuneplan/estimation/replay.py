@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import field
+from typing import Generic, Protocol, TypeVar
 
 from tuneplan.estimation.allocator import CachingAllocator, OutOfMemory
+from tuneplan.estimation.arenas import Arenas
 from tuneplan.estimation.blocks import Block
 from tuneplan.estimation.recording import Recording, Script, Steps
 from tuneplan.estimation.replayed_job import Job, Loading, MicroBatch
+from tuneplan.estimation.stretches import Stretch, stretch_of
 from tuneplan.estimation.tensors import (
     HALF_BYTES,
     LoadedTensor,
@@ -22,7 +25,7 @@ from tuneplan.estimation.tensors import (
     step_temporary_sizes,
 )
 from tuneplan.frozen import dataclass
-from tuneplan.spec.recipe import Checkpointing, DType
+from tuneplan.spec.recipe import Checkpointing, DType, TrainingRecipe
 
 _HALF = (DType.BFLOAT16, DType.FLOAT16)
 
@@ -50,13 +53,16 @@ class Replay:
 
 def replay_job(job: Job) -> Replay:
     """Play a job on a card without end: with its usual history, then with the whole one."""
-    usual = CachingAllocator()
-    _play(job, usual, (*job.history[-1:], job.batch, job.batch))
+    cut, stretches = _Cut(job.recipe), dict[int, tuple[Steps, Stretch]]()
+    usual = Arenas(tracks=True)
+    player = _Player(job, _Unlimited(usual, stretches), cut)
+    player.load()
+    loaded = usual.untracked()
+    player.steps((*job.history[-1:], job.batch, job.batch))
     worst = usual.peak_reserved_bytes
     if len(job.history) > 1:
-        allocator = CachingAllocator()
-        _play(job, allocator, (*job.history, job.batch))
-        worst = max(worst, allocator.peak_reserved_bytes)
+        _Player(job, _Unlimited(loaded, stretches), cut).steps((*job.history, job.batch))
+        worst = max(worst, loaded.peak_reserved_bytes)
     return Replay(
         job=job,
         peak_allocated_bytes=usual.peak_allocated_bytes,
@@ -70,7 +76,9 @@ def shortage(job: Job, limit_bytes: int, *, expandable: bool = False) -> OutOfMe
     """Play a job and its history on a card of so many bytes; the request that failed, if any."""
     allocator = CachingAllocator(limit_bytes=limit_bytes, expandable=expandable)
     try:
-        _play(job, allocator, (*job.history, job.batch, job.batch))
+        player = _Player(job, _Limited(allocator), _Cut(job.recipe))
+        player.load()
+        player.steps((*job.history, job.batch, job.batch))
     except _FullError:
         return allocator.out_of_memory
     return None
@@ -80,31 +88,27 @@ class _FullError(Exception):
     """The allocator had no room."""
 
 
-def _play(job: Job, allocator: CachingAllocator, batches: Sequence[MicroBatch]) -> None:
-    player = _Player(job, allocator)
-    player.load()
-    for batch in batches:
-        player.step(batch)
+B = TypeVar("B")
 
 
-class _Player:
-    """Plays the parts of a job on one allocator."""
+class _Memory(Protocol[B]):
+    """What a job is played on; ``B`` is its handle of a block in use."""
 
-    def __init__(self, job: Job, allocator: CachingAllocator) -> None:
-        self.job = job
-        self.recipe = job.recipe
+    def take(self, size: int) -> B: ...
+    def take_all(self, sizes: Sequence[int]) -> list[B]: ...
+    def release(self, block: B) -> None: ...
+    def release_all(self, blocks: list[B]) -> None: ...
+    def empty_cache(self) -> None: ...
+    def play(self, steps: Steps, slots: list[B]) -> None: ...
+
+
+class _Limited:
+    """The allocator with all its rules, on a card that ends."""
+
+    def __init__(self, allocator: CachingAllocator) -> None:
         self.allocator = allocator
         self.release: Callable[[Block], None] = allocator.free
-        self.gradients: list[Block] = []
-        self.held: Block | None = None
-        self.left: list[Block] = []  # dies with the graph
-        self.collected: list[Block] = []  # dies with the model's outputs
-        self.of_step_before: list[Block] = []
-        self.workspaces = 0
-        self.has_states = False
-        self.kept_casts: dict[int, Steps] = {}
-        # Autocast's cache holds copies of fp32 leaves that require grad (autocast_mode.cpp).
-        self.caches_casts = job.recipe.autocast
+        self.empty_cache: Callable[[], None] = allocator.empty_cache
 
     def take(self, size: int) -> Block:
         block = self.allocator.malloc(size)
@@ -112,16 +116,86 @@ class _Player:
             raise _FullError
         return block
 
+    def take_all(self, sizes: Sequence[int]) -> list[Block]:
+        return [self.take(size) for size in sizes]
+
+    def release_all(self, blocks: list[Block]) -> None:
+        for block in blocks:
+            self.release(block)
+
     def play(self, steps: Steps, slots: list[Block]) -> None:
-        malloc, free = self.allocator.malloc, self.allocator.free
         for slot, size in steps:
             if size:
-                block = malloc(size)
-                if block is None:
-                    raise _FullError
-                slots[slot] = block
+                slots[slot] = self.take(size)
             else:
-                free(slots[slot])
+                self.release(slots[slot])
+
+
+class _Unlimited:
+    """The default rules on a card without end; ``stretches`` is shared by runs of one job."""
+
+    def __init__(self, arenas: Arenas, stretches: dict[int, tuple[Steps, Stretch]]) -> None:
+        self.arenas, self.stretches = arenas, stretches
+        self.take: Callable[[int], int] = arenas.take
+        self.take_all: Callable[[Sequence[int]], list[int]] = arenas.take_all
+        self.release: Callable[[int], None] = arenas.give
+        self.release_all: Callable[[list[int]], None] = arenas.give_all
+        self.empty_cache: Callable[[], None] = arenas.empty_cache
+
+    def play(self, steps: Steps, slots: list[int]) -> None:
+        found = self.stretches.get(id(steps))
+        if found is None:
+            found = self.stretches[id(steps)] = (steps, stretch_of(steps))
+        self.arenas.play(found[1], slots)
+
+
+class _Cut:
+    """Parts of scripts, each cut once."""
+
+    def __init__(self, recipe: TrainingRecipe) -> None:
+        # Autocast's cache holds copies of fp32 leaves that require grad (autocast_mode.cpp).
+        self.caches_casts = recipe.autocast
+        self._forwards: dict[int, Steps] = {}
+        self._heads: dict[int, tuple[Steps, Steps]] = {}
+
+    def forward(self, script: Script) -> Steps:
+        """Of a layer; copies that autocast caches stay alive."""
+        if not self.caches_casts or not script.casts:
+            return script.steps
+        key = id(script)
+        if key not in self._forwards:
+            casts = set(script.casts)
+            self._forwards[key] = tuple(
+                step for step in script.steps if step[1] or step[0] not in casts
+            )
+        return self._forwards[key]
+
+    def head(self, script: Script) -> tuple[Steps, Steps]:
+        """The forward of the head before the model returns, and after."""
+        key = id(script)
+        if key not in self._heads:
+            at = script.returned
+            self._heads[key] = (script.steps[:at], script.steps[at:])
+        return self._heads[key]
+
+
+class _Player(Generic[B]):
+    """Plays the parts of a job on one allocator."""
+
+    def __init__(self, job: Job, memory: _Memory[B], cut: _Cut) -> None:
+        self.job = job
+        self.recipe = job.recipe
+        self.cut = cut
+        self.empty_cache, self.play = memory.empty_cache, memory.play
+        self.take, self.take_all = memory.take, memory.take_all
+        self.release, self.release_all = memory.release, memory.release_all
+        self.gradients: list[B] = []
+        self.held: B | None = None
+        self.left: list[B] = []  # dies with the graph
+        self.collected: list[B] = []  # dies with the model's outputs
+        self.of_step_before: list[B] = []
+        self.workspaces = 0
+        self.has_states = False
 
     # Loading
 
@@ -138,15 +212,14 @@ class _Player:
                 self.take(size)
                 self.release(block)
         if job.loading.empties_cache and any(upcast):
-            self.allocator.empty_cache()
+            self.empty_cache()
         self._add_adapters()
-        for size in job.others:
-            self.take(size)
+        self.take_all(job.others)
 
-    def _load_weights(self) -> list[Block | None]:
+    def _load_weights(self) -> list[B | None]:
         """The half-precision forms that preparation will replace, by position."""
-        upcast: list[Block | None] = []
-        staged: list[Block] = []
+        upcast: list[B | None] = []
+        staged: list[B] = []
         for tensor in self.job.loaded:
             if tensor.staging:
                 staged.append(self.take(tensor.staging))
@@ -154,13 +227,11 @@ class _Player:
             if tensor.upcast_from:
                 block = self.take(tensor.upcast_from)
             else:
-                for size in tensor.sizes:
-                    self.take(size)
+                self.take_all(tensor.sizes)
             upcast.append(block)
             if len(staged) >= self.job.loading.threads:
                 self.release(staged.pop(0))
-        for block in staged:
-            self.release(block)
+        self.release_all(staged)
         return upcast
 
     def _add_adapters(self) -> None:
@@ -169,7 +240,7 @@ class _Player:
         Source: peft 0.12-0.21 ``tuners_utils.py`` ``_move_adapter_to_device_of_base_layer``,
         ``cast_adapter_dtype``.
         """
-        halves: list[tuple[Block, int]] = []
+        halves: list[tuple[B, int]] = []
         recast = self.recipe.quantization is None and self.recipe.frozen_dtype in _HALF
         for tensor in self.job.adapters:
             size = tensor.elements * tensor.dtype.num_bytes
@@ -182,6 +253,11 @@ class _Player:
             self.release(block)
 
     # Training
+
+    def steps(self, batches: Sequence[MicroBatch]) -> None:
+        """One optimizer step each."""
+        for batch in batches:
+            self.step(batch)
 
     def step(self, batch: MicroBatch) -> None:
         """One optimizer step; of many micro-batches the first two (the rest repeat the second)."""
@@ -201,12 +277,11 @@ class _Player:
 
     def _drop_graph(self) -> None:
         """What the graph of the step before held dies."""
-        for block in self.of_step_before:
-            self.release(block)
+        self.release_all(self.of_step_before)
         self.of_step_before = []
 
     def _micro_batch(self, batch: MicroBatch, *, first: bool) -> None:
-        inputs = [self.take(size) for size in batch.input_sizes]
+        inputs = self.take_all(batch.input_sizes)
         last, kept = self._forward(batch)
         grad = self._head(batch.head, last, first=first)
         for recording, slots in zip(reversed(batch.layers), reversed(kept), strict=True):
@@ -221,8 +296,7 @@ class _Player:
                 self.release(block)
         if grad is not None:
             self.release(grad)
-        for block in inputs:
-            self.release(block)
+        self.release_all(inputs)
         self.of_step_before, self.left = self.left, []
         if not self.recipe.keeps_graph:
             self._drop_graph()
@@ -233,18 +307,18 @@ class _Player:
             self.take(self.job.workspace_bytes)
             self.workspaces = number
 
-    def _forward(self, batch: MicroBatch) -> tuple[Block, list[list[Block]]]:
+    def _forward(self, batch: MicroBatch) -> tuple[B, list[list[B]]]:
         """The last hidden state, and what each layer keeps (its input first)."""
         hidden = self.take(batch.hidden_bytes)
         self._workspace(1)
-        kept: list[list[Block]] = []
-        casts: list[Block] = []
+        kept: list[list[B]] = []
+        casts: list[B] = []
         offloads = self.recipe.gradient_checkpointing is Checkpointing.OFFLOAD
         for recording in batch.layers:
             script = recording.forward
             slots = [hidden] * script.num_slots
-            self.play(self._steps_of(script), slots)
-            if self.caches_casts:
+            self.play(self.cut.forward(script), slots)
+            if self.cut.caches_casts:
                 casts += [slots[slot] for slot in script.casts]
             if recording.continues:
                 if script.drops_input or recording.backward is None:
@@ -256,33 +330,20 @@ class _Player:
             kept.append(slots)
             assert script.output is not None  # noqa: S101 - a layer has an output
             hidden = slots[script.output]
-        for block in casts:
-            self.release(block)
+        self.release_all(casts)
         return hidden, kept
 
-    def _steps_of(self, script: Script) -> Steps:
-        """The forward of a script; copies that autocast caches stay alive."""
-        if not self.caches_casts or not script.casts:
-            return script.steps
-        key = id(script)
-        if key not in self.kept_casts:
-            casts = set(script.casts)
-            self.kept_casts[key] = tuple(
-                step for step in script.steps if step[1] or step[0] not in casts
-            )
-        return self.kept_casts[key]
-
-    def _head(self, head: Recording, hidden: Block, *, first: bool) -> Block | None:
+    def _head(self, head: Recording, hidden: B, *, first: bool) -> B | None:
         """Loss and its backward; the gradient of the last hidden state."""
         script = head.forward
         slots = [hidden] * max(script.num_slots, head.backward.num_slots if head.backward else 0)
-        self.play(script.steps[: script.returned], slots)
+        model_s, loop_s = self.cut.head(script)
+        self.play(model_s, slots)
         self._drop_outputs()
-        self.play(script.steps[script.returned :], slots)
+        self.play(loop_s, slots)
         self.held = None if script.held is None else slots[script.held]
         self._drop_graph()
-        for block in self.collected:
-            self.release(block)
+        self.release_all(self.collected)
         self.collected = []
         self._workspace(2)
         script_back = head.backward
@@ -296,12 +357,12 @@ class _Player:
     def _backward(
         self,
         recording: Recording,
-        slots: list[Block],
-        grad: Block,
+        slots: list[B],
+        grad: B,
         batch: MicroBatch,
         *,
         first: bool,
-    ) -> Block | None:
+    ) -> B | None:
         """One layer's backward (after its recomputation); the gradient of its input."""
         script = recording.backward
         assert script is not None  # noqa: S101 - the caller looked
@@ -320,37 +381,35 @@ class _Player:
         if recording.continues or not self.recipe.use_reentrant:
             self.left += left
         else:
-            for block in left:
-                self.release(block)
+            self.release_all(left)
         if not (recording.continues and recording.forward.drops_input):
             self.release(hidden)
         return None if script.output is None else slots[script.output]
 
-    def _keep_gradients(self, script: Script, slots: list[Block], *, first: bool) -> None:
+    def _keep_gradients(self, script: Script, slots: list[B], *, first: bool) -> None:
         """Gradients of weights stay until the step, or go at once where that runs in backward."""
         if not first:
             return
         blocks = [slots[slot] for slot in script.gradients]
         if self.recipe.optimizer.in_backward:
-            for block in blocks:
-                self.release(block)
+            self.release_all(blocks)
         else:
             self.gradients += blocks
 
     def _optimizer_step(self) -> None:
         """States in the first step, temporaries, then gradients go (``set_to_none``)."""
         if not self.has_states:
-            for tensor in self.job.trained:
-                for size in optimizer_state_sizes(tensor, self.recipe):
-                    self.take(size)
+            self.take_all(
+                [
+                    size
+                    for tensor in self.job.trained
+                    for size in optimizer_state_sizes(tensor, self.recipe)
+                ]
+            )
             self.has_states = True
-        passing = [
-            self.take(size) for size in step_temporary_sizes(list(self.job.trained), self.recipe)
-        ]
-        for block in passing:
-            self.release(block)
-        for block in self.gradients:
-            self.release(block)
+        passing = self.take_all(step_temporary_sizes(list(self.job.trained), self.recipe))
+        self.release_all(passing)
+        self.release_all(self.gradients)
         self.gradients.clear()
 
 
