@@ -24,6 +24,7 @@ Found: TypeAlias = tuple[int, str, str, list[str]]
 SPEAKERS: Final[Mapping[str, int]] = {
     "say": 0,
     "sentence": 0,
+    "phrase": 0,
     "translate": 0,
     "message": 1,
     "Message": 1,

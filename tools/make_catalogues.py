@@ -34,6 +34,8 @@ sys.path[:0] = [str(ROOT / "src"), str(Path(__file__).parent)]
 from catalogue_extraction import Sentence, sentences  # noqa: E402 - beside this file
 from simplified_chinese import simplified  # noqa: E402
 
+from tuneplan.cli.click_texts import CLICK_PLURALS  # noqa: E402 - the source tree comes first
+
 # Not the day of the run: a file differs only where a text does.
 _MADE: Final = datetime(2026, 12, 1, tzinfo=UTC)
 _HEAD: Final = "# Messages of tuneplan. Made by tools/make_catalogues.py; translations are kept.\n#"
@@ -66,7 +68,7 @@ def compiled(locale: str) -> dict[str, str]:
     if not path.exists():
         return {}
     with path.open("rb") as file:
-        return {str(one.id): str(one.string) for one in read_mo(file) if one.id}
+        return {one.id: str(one.string) for one in read_mo(file) if isinstance(one.id, str)}
 
 
 def by_hand() -> set[str]:
@@ -146,9 +148,17 @@ def files() -> Iterator[tuple[Path, bytes]]:
             ),
         )
         if locale is not None:
-            binary = io.BytesIO()
-            write_mo(binary, made)
-            yield catalogue_path(locale, "mo"), binary.getvalue()
+            yield catalogue_path(locale, "mo"), binary(made)
+
+
+def binary(made: Catalog) -> bytes:
+    """The compiled form. click asks for some sentences by a form for one and one for several."""
+    for one, several in CLICK_PLURALS.items():
+        if several in made and made[several].string:
+            made.add((one, several), (made[several].string,))
+    content = io.BytesIO()
+    write_mo(content, made)
+    return content.getvalue()
 
 
 def main() -> int:

@@ -62,6 +62,21 @@ def sentence(template: str, /) -> str:
     return template
 
 
+class Phrase(str):
+    """Words of ours as a parameter of a message: English as a text, translated within it."""
+
+    __slots__ = ()
+
+    def __format__(self, spec: str) -> str:
+        """The words in the current language."""
+        return format(translate(str(self)), spec)
+
+
+def phrase(words: str, /) -> Phrase:
+    """Words that stand within another sentence: ``message(..., wanted=phrase("a number"))``."""
+    return Phrase(words)
+
+
 def translate(template: str) -> str:
     """The template in the current language, or itself where there is no translation."""
     language = _language.get()
@@ -70,12 +85,17 @@ def translate(template: str) -> str:
     return _catalogue(language).gettext(template)
 
 
+def catalogue_folder() -> Path:
+    """Where the compiled catalogues lie."""
+    return Path(__file__).with_name("locale")
+
+
 def _catalogue(language: str) -> gettext.NullTranslations:
     """The translations of a language, read once; an empty one where there is no catalogue."""
     if language not in _translations:
-        folder = Path(__file__).with_name("locale")
+        folder = str(catalogue_folder())
         _translations[language] = gettext.translation(
-            "tuneplan", localedir=str(folder), languages=[language.replace("-", "_")], fallback=True
+            "tuneplan", localedir=folder, languages=[language.replace("-", "_")], fallback=True
         )
     return _translations[language]
 

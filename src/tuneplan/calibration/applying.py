@@ -22,6 +22,7 @@ from tuneplan.estimation.uncertainty import (
     reserved_prior,
 )
 from tuneplan.frozen import dataclass
+from tuneplan.language import sentence
 from tuneplan.spec.answer import Basis, Estimate, Term
 
 
@@ -141,7 +142,7 @@ def calibrated_step(
         more = Term(
             kind="calibration",
             value=likely - step.step_s.likely,
-            formula="(factor - 1) x step by physics",
+            formula=sentence("(factor - 1) x step by physics"),
             inputs={"factor": found.factor, "runs": dict(found.nearest.rows)},
             source="calibration/shift.py; docs/accuracy.md",
             basis=Basis.CALIBRATED,

@@ -9,6 +9,7 @@ from typing import Final
 from tuneplan.calibration.own import Correction, Own, Place, Quantity
 from tuneplan.estimation.step_time import StepTime
 from tuneplan.estimation.uncertainty import MemoryRanges
+from tuneplan.language import sentence
 from tuneplan.spec.answer import Basis, Estimate, Term
 
 Z80: Final = 1.2816  # of the normal distribution's 90th percentile
@@ -33,7 +34,7 @@ def corrected_step(
     term = Term(
         kind="own_measurements",
         value=likely - step.step_s.likely,
-        formula="(factor - 1) x predicted step",
+        formula=sentence("(factor - 1) x predicted step"),
         inputs={"factor": found.factor, "measurements": len(found.names)},
         source="calibration/own.py; tuneplan store list",
         basis=Basis.CALIBRATED,

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from tuneplan.errors import InputError, MissingExtra
 from tuneplan.frozen import dataclass
-from tuneplan.language import message
+from tuneplan.language import message, phrase
 from tuneplan.units import format_duration
 
 # gpuhunt's names of providers, and those of the bundled snapshot.
@@ -61,7 +61,7 @@ def listed_offers(timeout_s: float) -> list[ListedOffer]:
     try:
         from gpuhunt import Catalog
     except ImportError:
-        raise MissingExtra(extra="prices", purpose="refreshing prices") from None
+        raise MissingExtra(extra="prices", purpose=phrase("refreshing prices")) from None
 
     catalog = Catalog(balance_resources=False, auto_reload=False)
     try:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from inspect import cleandoc
 from typing import Any, Final
 
 import click
 
+from tuneplan.cli.click_texts import WideFormatter
 from tuneplan.frozen import dataclass
-from tuneplan.language import say, translate
+from tuneplan.language import current_language, say, translate
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,25 +74,51 @@ COMMANDS: Final[dict[str, Entry]] = {
 class SpokenCommand(click.Command):
     """A command whose help speaks the user's language."""
 
+    def get_help(self, ctx: click.Context) -> str:
+        """The help, in lines that suit the width of the characters."""
+        if current_language() == "en":
+            return super().get_help(ctx)
+        formatter = WideFormatter(width=ctx.terminal_width, max_width=ctx.max_content_width)
+        self.format_help(ctx, formatter)
+        return formatter.getvalue().rstrip("\n")
+
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the help with every sentence translated."""
         with _spoken([self, *self.get_params(ctx)]):
             super().format_help(ctx, formatter)
 
+    def get_short_help_str(self, limit: int = 45) -> str:
+        """The first sentence of the help."""
+        with _spoken([self]):
+            if current_language() == "en" or not self.help:
+                return super().get_short_help_str(limit)
+            return self.help.partition("\n\n")[0].partition("。")[0]
+
 
 @contextmanager
 def _spoken(holders: list[Any]) -> Iterator[None]:
-    """Within the block the ``help`` of each holder is in the current language."""
-    written = [getattr(holder, "help", None) for holder in holders]
+    """Within the block the texts of each holder are in the current language."""
+    written = [
+        (holder, name, text)
+        for holder in holders
+        for name in ("help", "epilog")
+        if isinstance(text := getattr(holder, name, None), str)
+    ]
     try:
-        for holder, text in zip(holders, written, strict=True):
-            if text:
-                holder.help = translate(text)
+        for holder, name, text in written:
+            setattr(holder, name, translate(cleandoc(text).partition("\f")[0]))
         yield
     finally:
-        for holder, text in zip(holders, written, strict=True):
-            if text:
-                holder.help = text
+        for holder, name, text in written:
+            setattr(holder, name, text)
+
+
+class UnknownCommand(click.UsageError):
+    """There is no command of this name."""
+
+    def __init__(self, name: str, context: click.Context) -> None:
+        super().__init__(say("No such command {name!r}.", name=name), context)
+        self.command_name = name
 
 
 class LateGroup(SpokenCommand, click.Group):
@@ -114,6 +142,14 @@ class LateGroup(SpokenCommand, click.Group):
             msg = f"{entry.module}.command is no click command"
             raise TypeError(msg)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the first word names."""
+        if args[0] not in self.entries and not args[0].startswith("-"):
+            raise UnknownCommand(args[0], ctx)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """List the commands without importing them."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from tuneplan.cli.options import JobRequest, plain, refuse_blank
-from tuneplan.language import say
+from tuneplan.language import say, sentence
 
 if TYPE_CHECKING:
     from tuneplan.planner.importing import Configuration
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _GPU: Final = re.compile(r"(?P<name>.+?)(?::(?P<count>\d{1,5})(?:x(?P<nodes>\d{1,5}))?)?")
-_MODEL: Final = "Model, where the configuration names none or another is meant."
-_DATA: Final = "Files or folders of samples; data sets that are only named are not here."
+_MODEL: Final = sentence("Model, where the configuration names none or another is meant.")
+_DATA: Final = sentence("Files or folders of samples; data sets that are only named are not here.")
 
 
 def framework_option(function: Command) -> Command:

@@ -70,8 +70,8 @@ def command() -> None:
     metavar="JOB",
     help="A job on this data: what each length costs in hours and money.",
 )
-@click.option("--accelerator", help="Of the job, where no file says it.")
-@click.option("--method", help="Of the job, where no file says it.")
+@click.option("--accelerator", help="The job's accelerator, where no file says it.")
+@click.option("--method", help="The job's method, where no file says it.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any key of the job.")
 @click.option("--save", metavar="FILE", help="Keep the profile in FILE, for data.profile of a job.")
 @click.option("--exact", is_flag=True, help="Read every row; else a part of files beyond 4 GiB.")

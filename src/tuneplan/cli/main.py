@@ -17,10 +17,11 @@ from typing import Final, TextIO
 import click
 
 from tuneplan._version import __version__
-from tuneplan.cli.commands import COMMANDS, LateGroup
+from tuneplan.cli.click_texts import click_speaking
+from tuneplan.cli.commands import COMMANDS, LateGroup, UnknownCommand
 from tuneplan.cli.options import language_of, wants_json
 from tuneplan.errors import InputError, MissingExtra, Mistake, TuneplanError
-from tuneplan.language import LANGUAGES, message, speaking
+from tuneplan.language import LANGUAGES, message, phrase, speaking
 
 ANSWERED: Final = 0
 OUR_DEFECT: Final = 1
@@ -59,9 +60,10 @@ def run(arguments: Sequence[str]) -> int:
             )  # a terminal without a sign shows "?", no traceback
     as_json = wants_json(arguments)
     if closed:
-        return _nowhere_to_answer("it is closed")
+        return _nowhere_to_answer(phrase("it is closed"))
     try:
-        with speaking(language_of(arguments)):
+        language = language_of(arguments)
+        with speaking(language), click_speaking(language):
             return _run(arguments, as_json=as_json)
     except BrokenPipeError:
         # The reader has seen enough (`| head`). Python would complain once more at exit.
@@ -136,12 +138,10 @@ def _usage_mistake(error: click.ClickException) -> Mistake:
     near: list[str] = list(getattr(error, "possibilities", None) or ())
     context = getattr(error, "ctx", None)
     where = context.command_path if context is not None else "tuneplan"
-    unknown = isinstance(error, click.UsageError) and error.message.startswith("No such command")
-    if unknown:
+    if isinstance(error, UnknownCommand):
         from difflib import get_close_matches
 
-        written = error.message.partition("'")[2].partition("'")[0]
-        near = get_close_matches(written, list(COMMANDS), n=3, cutoff=0.4)
+        near = get_close_matches(error.command_name, list(COMMANDS), n=3, cutoff=0.4)
     return Mistake(
         message=message("usage", "{problem}", problem=_problem(error)),
         path=where,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from tuneplan.frozen import dataclass
-from tuneplan.language import LANGUAGES, message
+from tuneplan.language import LANGUAGES, message, sentence
 
 if TYPE_CHECKING:
     from tuneplan.spec.stated import StatedJob
@@ -19,13 +19,33 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 # Short flag, key of the job file, help. Those of `_SEVERAL` may be given several times.
 _FLAGS: Final = (
-    ("--model", "model", "Catalogue name, hub id, model folder, config.json or a size: 7B."),
-    ("--method", "method", "full, freeze, lora, dora, qlora or gptq-lora; several = a choice."),
-    ("--accelerator", "hardware.accelerator", "Catalogue name or alias; several = a choice."),
-    ("--count", "hardware.accelerators_per_node", "Accelerators per node; several = a choice."),
-    ("--max-length", "training.max_length", "Longest sequence in tokens."),
-    ("--framework", "framework", "trl, llamafactory, axolotl, ...; with ==VERSION if known."),
-    ("--data", "data.path", "Files or folders of samples."),
+    (
+        "--model",
+        "model",
+        sentence("Catalogue name, hub id, model folder, config.json or a size: 7B."),
+    ),
+    (
+        "--method",
+        "method",
+        sentence("full, freeze, lora, dora, qlora or gptq-lora; several = a choice."),
+    ),
+    (
+        "--accelerator",
+        "hardware.accelerator",
+        sentence("Catalogue name or alias; several = a choice."),
+    ),
+    (
+        "--count",
+        "hardware.accelerators_per_node",
+        sentence("Accelerators per node; several = a choice."),
+    ),
+    ("--max-length", "training.max_length", sentence("Longest sequence in tokens.")),
+    (
+        "--framework",
+        "framework",
+        sentence("trl, llamafactory, axolotl, ...; with ==VERSION if known."),
+    ),
+    ("--data", "data.path", sentence("Files or folders of samples.")),
 )
 _SEVERAL: Final = ("--method", "--accelerator", "--count", "--data")
 

@@ -7,6 +7,7 @@ import click
 from tuneplan.cli.answering import show, today
 from tuneplan.cli.commands import SpokenCommand
 from tuneplan.cli.options import JobRequest, answer_options, job_options, refuse_blank
+from tuneplan.language import say
 from tuneplan.units import parse_bytes, parse_seconds
 
 
@@ -64,7 +65,7 @@ def command(
     for flag, value in (("--store", store), ("--weights", weights)):
         refuse_blank(flag, value)
     if weights is not None and random_weights:
-        raise click.UsageError("--weights and --random-weights exclude each other")
+        raise click.UsageError(say("--weights and --random-weights exclude each other"))
     limits = PilotLimits(
         num_steps=steps,
         until_steady=not all_steps,

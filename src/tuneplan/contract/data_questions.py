@@ -9,7 +9,7 @@ from typing import Final
 from tuneplan.contract.job import JobFile
 from tuneplan.contract.questions import get, mistake_at
 from tuneplan.errors import Mistake
-from tuneplan.language import message
+from tuneplan.language import message, phrase
 
 _NUMBERS: Final = ("num_samples", "mean_tokens", "total_tokens", "quantiles")
 
@@ -97,7 +97,7 @@ def _mean_among_quantiles(job: JobFile, mean: float | None) -> Iterator[Mistake]
                 "mean_beyond_quantiles",
                 "the mean is {mean:,g} tokens, but no sample is {word} than {end:,g}",
                 mean=mean,
-                word="shorter" if mean < least else "longer",
+                word=phrase("shorter") if mean < least else phrase("longer"),
                 end=least if mean < least else most,
             ),
             message(

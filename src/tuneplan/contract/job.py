@@ -36,6 +36,7 @@ from tuneplan.contract.written import (
     Quantiles,
     Version,
 )
+from tuneplan.language import phrase
 from tuneplan.units import parse_money, parse_seconds
 
 FRAMEWORKS: Final = (
@@ -60,10 +61,10 @@ FRAMEWORKS: Final = (
 class DataSection(Section):
     """What is trained on: files, a profile of them, or numbers. Exactly one of the three."""
 
-    path: Annotated[tuple[str, ...] | None, Texts(what="file or folder")] = Field(
+    path: Annotated[tuple[str, ...] | None, Texts(what=phrase("file or folder"))] = Field(
         None, description="Files or folders of samples; relative to the job file."
     )
-    profile: Annotated[str | None, Text(what="file")] = Field(
+    profile: Annotated[str | None, Text(what=phrase("file"))] = Field(
         None, description="A file that `tuneplan data profile FILES --save FILE` wrote."
     )
     num_samples: Annotated[int | None, Number(low=1, high=10**12, whole=True)] = Field(
@@ -81,7 +82,7 @@ class DataSection(Section):
     eval_fraction: Annotated[float | None, Number(low=0, high=1, open_high=True)] = Field(
         None, description="Share of the samples held out for evaluation."
     )
-    tokenizer: Annotated[str | None, Text(what="tokenizer name, file or folder")] = Field(
+    tokenizer: Annotated[str | None, Text(what=phrase("tokenizer name, file or folder"))] = Field(
         None, description="Tokenizer that counts the tokens, where it is not the model's own."
     )
     skip_bad_rows: Annotated[bool | None, Flag()] = Field(
@@ -101,17 +102,17 @@ class LimitsSection(Section):
     headroom: Annotated[float | None, Number(low=0, high=1, open_high=True)] = Field(
         None, description="Share of the accelerator's memory that stays free."
     )
-    regions: Annotated[tuple[str, ...] | None, Texts(what="region")] = Field(
+    regions: Annotated[tuple[str, ...] | None, Texts(what=phrase("region"))] = Field(
         None, description="Preferred regions."
     )
-    residency: Annotated[str | None, Text(what="region")] = Field(
+    residency: Annotated[str | None, Text(what=phrase("region"))] = Field(
         None,
         description="Region that the data must not leave; an offer without a region never does.",
     )
-    providers: Annotated[tuple[str, ...] | None, Texts(what="provider")] = Field(
+    providers: Annotated[tuple[str, ...] | None, Texts(what=phrase("provider"))] = Field(
         None, description="Providers that may be used; empty = all."
     )
-    certifications: Annotated[tuple[str, ...] | None, Texts(what="certificate")] = Field(
+    certifications: Annotated[tuple[str, ...] | None, Texts(what=phrase("certificate"))] = Field(
         None,
         description="Certificates that the site must have (`ISO 27001`); an offer that names none "
         "has none.",
@@ -130,7 +131,7 @@ class LimitsSection(Section):
 class LintSection(Section):
     """What is not to be pointed out."""
 
-    ignore: Annotated[tuple[str, ...] | None, Texts(what="rule")] = Field(
+    ignore: Annotated[tuple[str, ...] | None, Texts(what=phrase("rule"))] = Field(
         None, description="Rules that are silenced, by their identifiers."
     )
 
@@ -139,7 +140,8 @@ class JobFile(Section):
     """A fine-tuning job."""
 
     model: Annotated[
-        str, Text(what="a model: a catalogue name, a hub id, a folder, config.json or a size")
+        str,
+        Text(what=phrase("a model: a catalogue name, a hub id, a folder, config.json or a size")),
     ] = Field(
         description="What is trained: catalogue name, hub id, model folder, `config.json`, or a "
         "bare size such as `7B`."
@@ -152,9 +154,9 @@ class JobFile(Section):
         description="Versions of `torch`, `transformers`, `peft`, `bitsandbytes`, ...; or "
         "`date: 2026-10` for what was current then.",
     )
-    date: Annotated[str | None, Version(what="a date: 2026-10 or 2026-10-05", dated=True)] = Field(
-        None, description="The same as `software: {date: ...}`."
-    )
+    date: Annotated[
+        str | None, Version(what=phrase("a date: 2026-10 or 2026-10-05"), dated=True)
+    ] = Field(None, description="The same as `software: {date: ...}`.")
     objective: Annotated[
         str | None,
         Word(
@@ -177,13 +179,13 @@ class JobFile(Section):
     hardware: HardwareSection | None = Field(None, description="What it runs on.")
     parallelism: ParallelismSection | None = Field(None, description="How it is spread.")
     limits: LimitsSection | None = Field(None, description="What a plan must keep to.")
-    prices: Annotated[tuple[str, ...] | None, Texts(what="price sheet file")] = Field(
+    prices: Annotated[tuple[str, ...] | None, Texts(what=phrase("price sheet file"))] = Field(
         None, description="Your own price sheets (YAML or CSV); they come before the bundled ones."
     )
-    accelerators: Annotated[tuple[str, ...] | None, Texts(what="file")] = Field(
+    accelerators: Annotated[tuple[str, ...] | None, Texts(what=phrase("file"))] = Field(
         None, description="Your own accelerator files; they come before the bundled ones."
     )
-    models: Annotated[tuple[str, ...] | None, Texts(what="file")] = Field(
+    models: Annotated[tuple[str, ...] | None, Texts(what=phrase("file"))] = Field(
         None, description="Your own model files; they come before the bundled ones."
     )
     project: ProjectSection | None = Field(None, description="The project around the run.")

@@ -9,6 +9,7 @@ from pydantic import Field
 from tuneplan.contract.section import Section
 from tuneplan.contract.values import Choice, Flag, Number, Quantity, Texts, Word
 from tuneplan.contract.written import InterNode
+from tuneplan.language import phrase
 from tuneplan.units import parse_bytes, parse_bytes_per_s
 
 _PB: Final = 10**15
@@ -29,7 +30,7 @@ class DiskSection(Section):
 class HardwareSection(Section):
     """What it runs on. A list is a choice for `plan`."""
 
-    accelerator: Annotated[tuple[str, ...] | None, Texts(what="accelerator name")] = Field(
+    accelerator: Annotated[tuple[str, ...] | None, Texts(what=phrase("accelerator name"))] = Field(
         None, description="Catalogue name or alias, e.g. `NVIDIA H100 80GB HBM3`, `H100`."
     )
     num_nodes: Annotated[

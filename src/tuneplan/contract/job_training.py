@@ -9,6 +9,7 @@ from pydantic import Field
 from tuneplan.contract.section import Section
 from tuneplan.contract.values import Choice, Flag, Number, Text, Texts, Word
 from tuneplan.contract.written import Occasions, Targets
+from tuneplan.language import phrase
 
 _DTYPES: Final = ("float32", "bfloat16", "float16")
 _DTYPE_SPELLINGS: Final = (
@@ -35,12 +36,14 @@ class AdapterSection(Section):
     target_modules: Annotated[str | tuple[str, ...] | None, Targets()] = Field(
         None, description="Linear layers that get an adapter: `all-linear` or a list of leaf names."
     )
-    target_parameters: Annotated[tuple[str, ...] | None, Texts(what="parameter name")] = Field(
-        None,
-        description="Stacked parameters of routed experts that get an adapter, by leaf name "
-        "(PEFT's `target_parameters`).",
+    target_parameters: Annotated[tuple[str, ...] | None, Texts(what=phrase("parameter name"))] = (
+        Field(
+            None,
+            description="Stacked parameters of routed experts that get an adapter, by leaf name "
+            "(PEFT's `target_parameters`).",
+        )
     )
-    modules_to_save: Annotated[tuple[str, ...] | None, Texts(what="module name")] = Field(
+    modules_to_save: Annotated[tuple[str, ...] | None, Texts(what=phrase("module name"))] = Field(
         None, description="Modules trained as a full copy beside the frozen original."
     )
     lora_dropout: Annotated[float | None, Number(low=0, high=1, open_high=True)] = Field(
@@ -137,7 +140,7 @@ class TrainingSection(Section):
     global_batch_size: Annotated[int | None, Number(low=1, high=_COUNTED, whole=True)] = Field(
         None, description="Sequences per optimizer step over all devices."
     )
-    optim: Annotated[str | Choice | None, Text(what="optimizer name", many=True)] = Field(
+    optim: Annotated[str | Choice | None, Text(what=phrase("optimizer name"), many=True)] = Field(
         None, description="Optimizer, as `TrainingArguments` names it, e.g. `adamw_torch_fused`."
     )
     optimizer_in_backward: Annotated[bool | None, Flag()] = Field(

@@ -8,7 +8,7 @@ from typing import Final
 from tuneplan.contract.job import JobFile
 from tuneplan.contract.questions import get, is_blank, methods_of, mistake_at
 from tuneplan.errors import Mistake
-from tuneplan.language import message
+from tuneplan.language import message, phrase
 
 _PLAIN_BASE: Final = ("full", "freeze", "lora", "dora")
 
@@ -27,7 +27,7 @@ def quantized_base(job: JobFile) -> Iterator[Mistake]:
             "method_without_quantization",
             "method {method} trains on a base that is not quantised, but the job asks for {what}",
             method=methods[0],
-            what=f"{bits} bits" if bits else "quantization",
+            what=message("bits", "{bits} bits", bits=bits) if bits else phrase("quantization"),
         ),
         message("qlora_or_no_bits", "write method: qlora, or leave the quantization out"),
         job=job,
@@ -64,7 +64,7 @@ def quantization_type(job: JobFile) -> Iterator[Mistake]:
         yield mistake_at(
             "quantization.bits",
             message("gptq_bits", "a GPTQ base of {bits} bits has no formula yet", bits=bits),
-            message("bits_of_type", "write bits: {bits}", bits="4 or 8"),
+            message("bits_of_type", "write bits: {bits}", bits=phrase("4 or 8")),
             job=job,
         )
     if methods == ("qlora",) and kind == "gptq":
@@ -78,7 +78,7 @@ def quantization_type(job: JobFile) -> Iterator[Mistake]:
         yield mistake_at(
             "quantization.bits",
             message("qlora_bits", "method qlora has 4 or 8 bits, not {bits}", bits=bits),
-            message("bits_of_type", "write bits: {bits}", bits="4 or 8"),
+            message("bits_of_type", "write bits: {bits}", bits=phrase("4 or 8")),
             job=job,
         )
 

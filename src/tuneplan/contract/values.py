@@ -18,7 +18,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from tuneplan.errors import InvalidQuantity
 from tuneplan.frozen import dataclass
-from tuneplan.language import Message, message
+from tuneplan.language import Message, message, phrase
 
 LONGEST_TEXT: Final = 4096
 # Whole numbers of more than 64 bits come as text (contract/documents.py `plain`).
@@ -61,11 +61,11 @@ def kind_of(value: object) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     names: tuple[tuple[type | tuple[type, ...], str], ...] = (
-        (bool, "true/false"),
-        ((int, float), "a number"),
-        (str, "text"),
-        ((list, tuple), "a list"),
-        (dict, "a section"),
+        (bool, phrase("true/false")),
+        ((int, float), phrase("a number")),
+        (str, phrase("text")),
+        ((list, tuple), phrase("a list")),
+        (dict, phrase("a section")),
     )
     return next((name for kind, name in names if isinstance(value, kind)), type(value).__name__)
 
@@ -77,7 +77,7 @@ def nearest(word: str, words: Sequence[str], count: int = 3) -> tuple[str, ...]:
     return tuple(by_lower[candidate] for candidate in found)
 
 
-def _wrong_kind(value: object, wanted: str) -> Refused:
+def _wrong_kind(value: object, wanted: str | Message) -> Refused:
     return Refused(
         message("wrong_kind", "expects {wanted}, got {kind}", wanted=wanted, kind=kind_of(value))
     )
@@ -146,7 +146,7 @@ class Reader(ABC):
 class Text(Reader):
     """Free text: a name, a path."""
 
-    what: str = "text"
+    what: str = phrase("text")
 
     def one(self, value: Any) -> str:
         """Text that is not empty and fits one line."""
@@ -243,7 +243,7 @@ class Flag(Reader):
     def one(self, value: Any) -> bool:
         """A boolean, never a number or a word."""
         if not isinstance(value, bool):
-            raise _wrong_kind(value, "true or false")
+            raise _wrong_kind(value, phrase("true or false"))
         return value
 
     def schema(self) -> dict[str, Any]:
@@ -271,11 +271,12 @@ class Number(Reader):
         """The number, if it is one and makes sense here."""
         if self.word is not None and value == self.word:
             return self.word
-        wanted = "a whole number" if self.whole else "a number"
+        wanted = phrase("a whole number") if self.whole else phrase("a number")
         if isinstance(value, str) and _HUGE.fullmatch(value):
             raise self._out_of_bounds(value)
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise _wrong_kind(value, wanted if self.word is None else f"{wanted} or {self.word}")
+            either = message("number_or", "{wanted} or {word}", wanted=wanted, word=self.word)
+            raise _wrong_kind(value, wanted if self.word is None else either)
         if not math.isfinite(value):
             raise Refused(
                 message(
@@ -309,11 +310,17 @@ class Number(Reader):
         )
 
     @property
-    def bounds(self) -> str:
+    def bounds(self) -> Message:
         """The bounds in words."""
-        low = f"more than {self.low:,g}" if self.open_low else f"at least {self.low:,g}"
-        high = f"less than {self.high:,g}" if self.open_high else f"at most {int(self.high):,}"
-        return f"{low} and {high}"
+        low, high = (
+            message("above", "more than {low:,g}", low=self.low)
+            if self.open_low
+            else message("from", "at least {low:,g}", low=self.low),
+            message("below", "less than {high:,g}", high=self.high)
+            if self.open_high
+            else message("to", "at most {high:,}", high=int(self.high)),
+        )
+        return message("bounds", "{low} and {high}", low=low, high=high)
 
     def schema(self) -> dict[str, Any]:
         """A number with bounds."""

@@ -19,7 +19,7 @@ from tuneplan.contract.values import (
 )
 from tuneplan.errors import InvalidQuantity
 from tuneplan.frozen import dataclass
-from tuneplan.language import message
+from tuneplan.language import message, phrase
 from tuneplan.units import parse_bytes_per_s, parse_seconds
 
 SOFTWARE: Final = (
@@ -56,7 +56,7 @@ _FRAMEWORK_SPELLINGS: Final = {
 class Version(Text):
     """A version or a date. Unquoted ``2.10`` keeps its zero."""
 
-    what: str = "a version such as 2.11"
+    what: str = phrase("a version such as 2.11")
     dated: bool = False
 
     def one(self, value: Any) -> str:
@@ -141,7 +141,7 @@ class ByName(Reader):
 class Targets(Texts):
     """``all-linear`` or leaf names."""
 
-    what: str = "module name"
+    what: str = phrase("module name")
 
     def read(self, value: Any) -> Any:
         """``all-linear`` as a word, everything else as a tuple of names."""
@@ -315,7 +315,7 @@ class Shares(Reader):
     def one(self, value: Any) -> tuple[float, float]:
         """Low and high."""
         number = Number(low=0, high=1, open_low=self.above_zero, open_high=self.below_one)
-        items = _two(value, "one share")
+        items = _two(value, phrase("one share"))
         low, high = (float(number.one(item)) for item in items)
         found: tuple[float, float] = _ordered(low, high, items)
         return found
@@ -341,7 +341,7 @@ class Times(Reader):
     def one(self, value: Any) -> tuple[float, float]:
         """Low and high."""
         quantity = Quantity(parse=parse_seconds, example=self.example, high=3.2e9)
-        items = _two(value, "one duration")
+        items = _two(value, phrase("one duration"))
         low, high = (quantity.one(item) for item in items)
         found: tuple[float, float] = _ordered(low, high, items)
         return found

@@ -9,7 +9,7 @@ from typing import Final
 from tuneplan.diagnosis.oom_stage import Confidence
 from tuneplan.diagnosis.oom_text import Failure, Source
 from tuneplan.frozen import dataclass
-from tuneplan.language import Message, message
+from tuneplan.language import Message, message, sentence
 from tuneplan.units import format_gib
 
 # Fragmentation is the cause where the pieces that no request can use make up this share of the
@@ -183,11 +183,15 @@ def _of_job(needs: JobNeeds | None) -> FoundCause:
 
 def _by_estimate(cause: Cause, need: float, capacity: float) -> FoundCause:
     texts = {
-        Cause.SHORTAGE: "the estimate: the job needs {need} of the {capacity} of a card",
-        Cause.HOST: "the estimate: the processes of a machine need {need} of main memory at least, "
-        "it has {capacity}",
-        Cause.PAGED_SPILL: "the estimate: with its paged optimizer states the job needs {need} of "
-        "the {capacity} of a card; what is over moves over the bus in every step",
+        Cause.SHORTAGE: sentence("the estimate: the job needs {need} of the {capacity} of a card"),
+        Cause.HOST: sentence(
+            "the estimate: the processes of a machine need {need} of main memory at least, "
+            "it has {capacity}"
+        ),
+        Cause.PAGED_SPILL: sentence(
+            "the estimate: with its paged optimizer states the job needs {need} of "
+            "the {capacity} of a card; what is over moves over the bus in every step"
+        ),
     }
     evidence = message(
         f"estimate_{cause.value}",

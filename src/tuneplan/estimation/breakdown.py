@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from tuneplan.estimation.memory import MemoryCount, Phase
 from tuneplan.estimation.persistent import Persistent, shards_of
+from tuneplan.language import sentence
 from tuneplan.spec.answer import Term
 from tuneplan.spec.architecture import ModelArchitecture
 from tuneplan.spec.parallelism import Parallelism
@@ -17,77 +18,98 @@ _WALK: Final = (
     "autograd keeps (derivatives.yaml) and what each operation allocates"
 )
 _FORMULAS: Final[Mapping[str, tuple[str, str]]] = {
-    "frozen_weights": ("frozen parameters x bytes each / shards", "dtype as loaded"),
+    "frozen_weights": (sentence("frozen parameters x bytes each / shards"), "dtype as loaded"),
     "quantized_weights": (
-        "quantised parameters x bits / 8 / shards",
+        sentence("quantised parameters x bits / 8 / shards"),
         "bitsandbytes functional.py quantize_4bit",
     ),
     "quantization_constants": (
-        "quantised parameters / block_size x bytes per scale",
+        sentence("quantised parameters / block_size x bytes per scale"),
         "QLoRA (arXiv 2305.14314), section 3; bitsandbytes functional.py",
     ),
-    "trained_weights": ("trained parameters x bytes each / shards", "dtype as held"),
-    "adapters": ("sum of r x (in + out) x bytes each / shards", "LoRA (arXiv 2106.09685)"),
-    "optimizer_states": ("trained parameters x state bytes each / shards", "the optimizer's code"),
-    "master_weights": ("trained parameters x 4 / shards", "DeepSpeed bf16_optimizer.py"),
-    "gradients": ("gradients that exist by then x bytes each / shards", "autograd"),
+    "trained_weights": (sentence("trained parameters x bytes each / shards"), "dtype as held"),
+    "adapters": (
+        sentence("sum of r x (in + out) x bytes each / shards"),
+        "LoRA (arXiv 2106.09685)",
+    ),
+    "optimizer_states": (
+        sentence("trained parameters x state bytes each / shards"),
+        "the optimizer's code",
+    ),
+    "master_weights": (sentence("trained parameters x 4 / shards"), "DeepSpeed bf16_optimizer.py"),
+    "gradients": (sentence("gradients that exist by then x bytes each / shards"), "autograd"),
     "gradient_buckets": (
-        "gradient bytes once more",
+        sentence("gradient bytes once more"),
         "PyTorch DDP reducer (gradient_as_bucket_view=False)",
     ),
     "in_flight_activations": (
-        "(micro-batches in flight - 1) x what the layers keep of one",
+        sentence("(micro-batches in flight - 1) x what the layers keep of one"),
         "Narayanan et al. 2021 (arXiv 2104.04473), section 2.2",
     ),
     "sequence_buffer": (
-        "tokens x hidden_size x bytes each",
+        sentence("tokens x hidden_size x bytes each"),
         "Megatron-LM core/utils.py GlobalMemoryBuffer",
     ),
     "context_buffer": (
-        "2 x tokens x (key size + value size) x bytes each",
+        sentence("2 x tokens x (key size + value size) x bytes each"),
         "Transformer Engine attention.py, ring of keys and values",
     ),
     "stage_buffer": (
-        "2 x tokens x hidden_size x bytes each / tensor ranks that share the positions",
+        sentence("2 x tokens x hidden_size x bytes each / tensor ranks that share the positions"),
         "Megatron-LM core/pipeline_parallel/p2p_communication.py",
     ),
     "gathered_units": (
-        "embeddings, final norm and head, gathered from the first forward to the end of backward",
+        sentence(
+            "embeddings, final norm and head, gathered from the first forward to the end of "
+            "backward"
+        ),
         "PyTorch FSDP root unit",
     ),
-    "layer_unit": ("gathered layer, twice while the next is prefetched", "PyTorch FSDP"),
+    "layer_unit": (sentence("gathered layer, twice while the next is prefetched"), "PyTorch FSDP"),
     "communication_buffers": (
-        "reduce bucket x bytes each x (2 when overlapping)",
+        sentence("reduce bucket x bytes each x (2 when overlapping)"),
         "DeepSpeed stage_1_and_2.py",
     ),
-    "cublas_workspace": ("2 threads x workspace", "PyTorch CUDABlas.cpp"),
-    "reference_model": ("parameters x bytes each / shards", "frozen copy of the policy"),
-    "attention_mask": ("sequences x length^2 x bytes each", "transformers masking_utils.py"),
-    "mask_buffer": ("positions^2 bytes", "transformers modeling_gpt_bigcode.py"),
-    "token_ids": ("3 x 8 x tokens", "input_ids, attention_mask, labels as int64"),
+    "cublas_workspace": (sentence("2 threads x workspace"), "PyTorch CUDABlas.cpp"),
+    "reference_model": (sentence("parameters x bytes each / shards"), "frozen copy of the policy"),
+    "attention_mask": (
+        sentence("sequences x length^2 x bytes each"),
+        "transformers masking_utils.py",
+    ),
+    "mask_buffer": (sentence("positions^2 bytes"), "transformers modeling_gpt_bigcode.py"),
+    "token_ids": (sentence("3 x 8 x tokens"), "input_ids, attention_mask, labels as int64"),
     "embeddings": (
-        "tokens x hidden size x bytes",
+        sentence("tokens x hidden size x bytes"),
         "the scaled embeddings of a model whose inputs require gradients",
     ),
-    "kept_activations": ("what the layers keep until their backward", _WALK),
+    "kept_activations": (sentence("what the layers keep until their backward"), _WALK),
     "autocast_weights": (
-        "half copies of trained fp32 weights that autocast caches until the forward ends",
+        sentence("half copies of trained fp32 weights that autocast caches until the forward ends"),
         "PyTorch autocast_mode.cpp cached_cast",
     ),
     "held_inputs": (
-        "inputs of 4-bit linears that the graph of the step before holds as attributes",
+        sentence("inputs of 4-bit linears that the graph of the step before holds as attributes"),
         "bitsandbytes autograd/_functions.py MatMul4Bit up to 0.43.1 (ctx.tensors)",
     ),
     "key_values": (
-        "keys and values of every layer, collected by the model's forward",
+        sentence("keys and values of every layer, collected by the model's forward"),
         "transformers models/gpt_bigcode GPTBigCodeModel.forward (presents)",
     ),
-    "held_logits": ("logits that the training loop still names", "the framework's training loop"),
-    "layer_working_set": ("largest sum of live tensors inside one layer", _WALK),
-    "loss_working_set": ("largest sum of live tensors in final norm, head and loss", _WALK),
-    "embedding_gradient": ("vocabulary x hidden_size x bytes each", "dense embedding gradient"),
+    "held_logits": (
+        sentence("logits that the training loop still names"),
+        "the framework's training loop",
+    ),
+    "layer_working_set": (sentence("largest sum of live tensors inside one layer"), _WALK),
+    "loss_working_set": (
+        sentence("largest sum of live tensors in final norm, head and loss"),
+        _WALK,
+    ),
+    "embedding_gradient": (
+        sentence("vocabulary x hidden_size x bytes each"),
+        "dense embedding gradient",
+    ),
     "step_temporary": (
-        "trained parameters x state bytes each (foreach), 0 (fused)",
+        sentence("trained parameters x state bytes each (foreach), 0 (fused)"),
         "torch/optim/adamw.py _multi_tensor_adamw",
     ),
 }
@@ -116,7 +138,9 @@ def memory_terms(
         parts: tuple[Term, ...] = ()
         if kind in ("layer_working_set", "loss_working_set"):
             parts = tuple(
-                Term(kind=name, value=value, formula="elements x bytes each", source=_WALK)
+                Term(
+                    kind=name, value=value, formula=sentence("elements x bytes each"), source=_WALK
+                )
                 for name, value in count.working.get(phase, ())
             )
         terms.append(

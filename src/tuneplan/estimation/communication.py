@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tuneplan.estimation.sharded_units import Unit
 from tuneplan.frozen import dataclass
+from tuneplan.language import sentence
 from tuneplan.spec.answer import Basis, Term
 from tuneplan.spec.hardware import Cluster
 from tuneplan.spec.kernels import ChipCurves, CollectiveCurve
@@ -244,7 +245,7 @@ def communication_term(
     return Term(
         kind="communication",
         value=sum(parts.values()),
-        formula="exposed_share x sum(count x isolated time of the collective)",
+        formula=sentence("exposed_share x sum(count x isolated time of the collective)"),
         inputs={
             "exposed_share": share,
             "ranks": parallelism.data,
@@ -254,7 +255,7 @@ def communication_term(
         source=curves.collectives[_link(cluster)].source,
         basis=Basis.ANALYTIC if parts else Basis.MEASURED,
         parts=tuple(
-            Term(kind=name, value=value, formula="count x time")
+            Term(kind=name, value=value, formula=sentence("count x time"))
             for name, value in sorted(parts.items(), key=lambda item: -item[1])
         ),
     )

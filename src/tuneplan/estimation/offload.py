@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tuneplan.estimation.sharded_units import Unit
+from tuneplan.language import sentence
 from tuneplan.spec.answer import Basis, Term
 from tuneplan.spec.hardware import Cluster
 from tuneplan.spec.parallelism import Offload, Parallelism, Strategy
@@ -52,9 +53,13 @@ def offload_term(
     return Term(
         kind="offload",
         value=sum(parts.values()),
-        formula="bytes / (0.8 x PCIe) + 30 B x trained parameters of the node / host bandwidth",
+        formula=sentence(
+            "bytes / (0.8 x PCIe) + 30 B x trained parameters of the node / host bandwidth"
+        ),
         inputs={"bytes": moved, "pcie_bytes_per_s": pcie, "trained_parameters": trained},
         source="ZeRO-Offload (Ren et al. 2021), sections 4 and 6",
         basis=Basis.ASSUMED,
-        parts=tuple(Term(kind=k, value=v, formula="bytes / rate") for k, v in parts.items()),
+        parts=tuple(
+            Term(kind=k, value=v, formula=sentence("bytes / rate")) for k, v in parts.items()
+        ),
     )

@@ -11,7 +11,7 @@ from tuneplan.estimation.batches import BatchShape
 from tuneplan.estimation.operations import Number
 from tuneplan.estimation.step_time import StepTime
 from tuneplan.frozen import dataclass
-from tuneplan.language import message
+from tuneplan.language import message, sentence
 from tuneplan.spec.answer import Assumption, Basis, Estimate, Term
 from tuneplan.spec.hardware import Cluster
 from tuneplan.spec.parallelism import Parallelism
@@ -294,10 +294,23 @@ def run_time(
         total_s=total_s,
         accelerator_hours=total_s.scaled(accelerators / HOUR_S),
         terms=(
-            _term("training", train_s, "steps x step_s", steps=steps, step_s=step.step_s.likely),
-            _term("evaluation", eval_s, "evaluations x batches x forward_s", evals=schedule),
-            _term("checkpoints", checkpoint_s, "saves x bytes / disk", bytes=checkpoint_bytes),
-            _term("start-up", start_up_s, "90 s + model bytes / disk", bytes=model_bytes),
+            _term(
+                "training",
+                train_s,
+                sentence("steps x step_s"),
+                steps=steps,
+                step_s=step.step_s.likely,
+            ),
+            _term(
+                "evaluation", eval_s, sentence("evaluations x batches x forward_s"), evals=schedule
+            ),
+            _term(
+                "checkpoints",
+                checkpoint_s,
+                sentence("saves x bytes / disk"),
+                bytes=checkpoint_bytes,
+            ),
+            _term("start-up", start_up_s, sentence("90 s + model bytes / disk"), bytes=model_bytes),
         ),
         assumptions=assumptions,
     )

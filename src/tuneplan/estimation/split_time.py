@@ -41,6 +41,7 @@ from tuneplan.estimation.step_time import (
     prior_width,
 )
 from tuneplan.frozen import dataclass
+from tuneplan.language import sentence
 from tuneplan.spec.answer import Basis, Estimate, Term
 from tuneplan.spec.architecture import ModelArchitecture
 from tuneplan.spec.blocks import Attention, MixtureOfExperts
@@ -56,11 +57,19 @@ OVERLAPPED_TENSOR_SHARE: Final = 0.3
 # isolated time was seen in published Megatron runs.
 OVERLAPPED_DATA_SHARE: Final = 0.41
 _FORMULAS: Final = {
-    "tensor_exchange": "micro_batches x sum(blocks x collectives x isolated time x exposed share)",
-    "context_exchange": "micro_batches x layers x rings x all-gather of keys and values",
-    "expert_exchange": "micro_batches x mixtures x all-to-alls x time of tokens x experts each",
-    "stage_transfers": "(micro_batches + stages - 1) x 2 x time of a micro-batch's hidden states",
-    "pipeline_bubble": "(sum over the other stages of one micro-batch's time) / virtual_stages",
+    "tensor_exchange": sentence(
+        "micro_batches x sum(blocks x collectives x isolated time x exposed share)"
+    ),
+    "context_exchange": sentence("micro_batches x layers x rings x all-gather of keys and values"),
+    "expert_exchange": sentence(
+        "micro_batches x mixtures x all-to-alls x time of tokens x experts each"
+    ),
+    "stage_transfers": sentence(
+        "(micro_batches + stages - 1) x 2 x time of a micro-batch's hidden states"
+    ),
+    "pipeline_bubble": sentence(
+        "(sum over the other stages of one micro-batch's time) / virtual_stages"
+    ),
 }
 _SOURCES: Final = {
     "tensor_exchange": "Korthikanti et al. 2022, section 4.2; Megatron-LM tensor_parallel/layers",

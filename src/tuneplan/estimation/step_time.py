@@ -20,6 +20,7 @@ from tuneplan.estimation.offload import offload_term
 from tuneplan.estimation.operations import Number, Operation, OperationKind, Stage
 from tuneplan.estimation.sharded_units import communication_units
 from tuneplan.frozen import dataclass
+from tuneplan.language import sentence
 from tuneplan.spec.answer import Basis, Estimate, Term
 from tuneplan.spec.architecture import ModelArchitecture
 from tuneplan.spec.hardware import Cluster
@@ -89,16 +90,18 @@ _TERM_KINDS: Final[Mapping[OperationKind, str]] = MappingProxyType(
 )
 _FORMULAS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "matmul": "sum(count x time(m, n, k) of the measured table)",
-        "attention": "sum(count x visible pairs x heads x 2 (d_k + d_v) / rate(length, heads))",
-        "elementwise": "sum(count x bytes / (bandwidth x efficiency))",
-        "adapter": "sum(count x max(bytes / streaming rate, operations / peak))",
-        "loss": "sum(count x bytes / streaming rate)",
-        "dequantize": "sum(count x bytes / streaming rate)",
-        "recurrence": "sum(count x max(bytes / streaming rate, operations / (peak / 2)))",
-        "embedding": "sum(count x bytes / streaming rate)",
-        "optimizer": "sum(count x bytes / streaming rate)",
-        "activation_offload": "sum over stages(max(0, bytes / PCIe rate - kernel time))",
+        "matmul": sentence("sum(count x time(m, n, k) of the measured table)"),
+        "attention": sentence(
+            "sum(count x visible pairs x heads x 2 (d_k + d_v) / rate(length, heads))"
+        ),
+        "elementwise": sentence("sum(count x bytes / (bandwidth x efficiency))"),
+        "adapter": sentence("sum(count x max(bytes / streaming rate, operations / peak))"),
+        "loss": sentence("sum(count x bytes / streaming rate)"),
+        "dequantize": sentence("sum(count x bytes / streaming rate)"),
+        "recurrence": sentence("sum(count x max(bytes / streaming rate, operations / (peak / 2)))"),
+        "embedding": sentence("sum(count x bytes / streaming rate)"),
+        "optimizer": sentence("sum(count x bytes / streaming rate)"),
+        "activation_offload": sentence("sum over stages(max(0, bytes / PCIe rate - kernel time))"),
     }
 )
 _ZERO: Final = (Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3)
@@ -363,7 +366,7 @@ def compute_terms(
     launch = Term(
         kind="launch",
         value=float(np.asarray(compute.launch_s)),
-        formula="sum over stretches(max(0, launches x host time - kernel time))",
+        formula=sentence("sum over stretches(max(0, launches x host time - kernel time))"),
         inputs={
             "launches": compute.launches,
             "host_launch_s": launch_time_s(recipe.kernels, curves),
@@ -380,7 +383,7 @@ def host_term(recipe: TrainingRecipe) -> Term:
     return Term(
         kind="host",
         value=MICRO_BATCH_HOST_S * micro_batches,
-        formula="micro_batches x 2 ms",
+        formula=sentence("micro_batches x 2 ms"),
         inputs={"micro_batches": micro_batches},
         source="transformers trainer.py: the loss is read back every micro-batch",
         basis=Basis.ASSUMED,

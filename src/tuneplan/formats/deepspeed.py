@@ -16,7 +16,7 @@ from tuneplan.formats.carrying import Carrier
 from tuneplan.formats.deepspeed_keys import IRRELEVANT, KNOWN, NOT_CARRIED, ZERO
 from tuneplan.formats.foreign import Companion, ExportedFile, ForeignDocument, Imported
 from tuneplan.formats.keys import Keys
-from tuneplan.language import message
+from tuneplan.language import message, phrase
 from tuneplan.spec.stated import StatedJob
 
 NAME: Final = "deepspeed"
@@ -155,7 +155,7 @@ def carry_engine(keys: Keys) -> None:
     elif zero is not None and not isinstance(zero, Mapping):
         keys.wrong(
             "zero_optimization",
-            message("not_a_section_here", "{key} holds keys, it is no value", key="it"),
+            message("not_a_section_here", "{key} holds keys, it is no value", key=phrase("it")),
         )
     else:
         _zero(keys.under("zero_optimization"))

@@ -17,7 +17,7 @@ from tuneplan.formats.keys import Keys
 from tuneplan.formats.remote_code import say_remote_code
 from tuneplan.formats.targets import carry_targets
 from tuneplan.formats.trainer_arguments import carry_count
-from tuneplan.language import message
+from tuneplan.language import message, phrase
 
 _DTYPES: Final = {
     "float32": "float32",
@@ -154,7 +154,7 @@ def carry_peft(keys: Keys, *, needs_switch: bool) -> None:
                 "adapter_not_switched_on",
                 "adapter settings without {switch}: true have no effect: the whole model is "
                 "trained",
-                switch="use_peft" if needs_switch else "their switch",
+                switch="use_peft" if needs_switch else phrase("their switch"),
             )
             keys.notice(next(name for name in _RANKS if keys.value(name) is not None), text)
         keys.carrier.say("method", "full")

@@ -28,7 +28,7 @@ from tuneplan.formats.torchtune_keys import (
 )
 from tuneplan.formats.torchtune_models import builder_of, method_of, published_model
 from tuneplan.formats.torchtune_training import carry_training
-from tuneplan.language import message
+from tuneplan.language import message, phrase
 from tuneplan.spec.stated import StatedJob
 
 NAME: Final = "torchtune"
@@ -216,7 +216,7 @@ def _model_by_folder(carrier: Carrier, path: str, component: str | None) -> None
             text = message(
                 "model_by_folder",
                 "{component} names no published model; the folder of its checkpoint does: {name}",
-                component=component or "the file",
+                component=component or phrase("the file"),
                 name=name,
             )
             carrier.notice(folder_path, text)

@@ -13,7 +13,7 @@ from typing import Any, Final
 from tuneplan.contract.values import kind_of, nearest
 from tuneplan.formats.carrying import Carrier
 from tuneplan.formats.foreign import ForeignDocument
-from tuneplan.language import message
+from tuneplan.language import message, phrase
 
 _FLAGS: Final = {
     **dict.fromkeys(("true", "yes", "on", "1", "t", "y"), True),
@@ -32,7 +32,7 @@ def flag(carrier: Carrier, path: str, *, of: ForeignDocument | None = None) -> b
         return bool(value)
     found = _FLAGS.get(value.strip().lower()) if isinstance(value, str) else None
     if found is None:
-        _wrong_kind(carrier, path, value, "true or false", of)
+        _wrong_kind(carrier, path, value, phrase("true or false"), of)
     return found
 
 
@@ -48,7 +48,7 @@ def number(carrier: Carrier, path: str, *, of: ForeignDocument | None = None) ->
         except (ValueError, OverflowError):
             read = math.nan
     if not math.isfinite(read) or abs(read) > _LARGEST:
-        _wrong_kind(carrier, path, value, "a number", of)
+        _wrong_kind(carrier, path, value, phrase("a number"), of)
         return None
     return read
 
@@ -59,7 +59,7 @@ def whole(carrier: Carrier, path: str, *, of: ForeignDocument | None = None) -> 
     if value is None:
         return None
     if value != int(value):
-        _wrong_kind(carrier, path, value, "a whole number", of)
+        _wrong_kind(carrier, path, value, phrase("a whole number"), of)
         return None
     return int(value)
 
@@ -70,7 +70,7 @@ def text(carrier: Carrier, path: str, *, of: ForeignDocument | None = None) -> s
     if value is None or (isinstance(value, str) and not value.strip()):
         return None
     if not isinstance(value, str):
-        _wrong_kind(carrier, path, value, "text", of)
+        _wrong_kind(carrier, path, value, phrase("text"), of)
         return None
     return value.strip()
 
@@ -131,7 +131,7 @@ def names(
         return tuple(one.strip("'\"") for one in listed.replace(",", " ").split())
     if isinstance(value, Sequence) and all(isinstance(item, str) for item in value):
         return tuple(item.strip() for item in value if item.strip())
-    _wrong_kind(carrier, path, value, "a list of names", of)
+    _wrong_kind(carrier, path, value, phrase("a list of names"), of)
     return None
 
 

@@ -43,6 +43,7 @@ from tuneplan.estimation.uncertainty import (
 from tuneplan.estimation.utilization import model_flop_per_token, recompute_flop
 from tuneplan.estimation.walking import Walked, walk_model
 from tuneplan.frozen import dataclass
+from tuneplan.language import sentence
 from tuneplan.spec.answer import Basis, Estimate, Term
 from tuneplan.spec.architecture import ModelArchitecture
 from tuneplan.spec.data import TokenStatistics
@@ -313,7 +314,7 @@ def _with_imbalance(
     term = Term(
         kind="imbalance",
         value=waiting,
-        formula="(1 + z x spread / sqrt(samples per rank) - 1) x compute",
+        formula=sentence("(1 + z x spread / sqrt(samples per rank) - 1) x compute"),
         inputs={"share": share, "ranks": parallelism.data},
         source="order statistics of the ranks' token sums",
     )

@@ -10,7 +10,7 @@ from tuneplan.diagnosis.oom_stage import IN_A_STEP, Confidence, FoundStage, Stag
 from tuneplan.diagnosis.oom_text import Failure, Source
 from tuneplan.estimation.memory import Phase
 from tuneplan.estimation.persistent import persistent, shards_of
-from tuneplan.language import Message, message
+from tuneplan.language import Message, message, sentence
 from tuneplan.planner.estimate import JobEstimate
 from tuneplan.planner.evaluating import DEFAULT_CONTEXT_BYTES, MemoryAnswer, evaluate_memory
 from tuneplan.planner.oom_situation import (
@@ -51,16 +51,18 @@ def stage_by_estimate(
     room = capacity_bytes - _context(resolved)
     loaded = _loaded_bytes(resolved)
     if loaded > room and not in_step:
-        text = "the weights alone take {need} of the {room} that a card has for them"
+        text = sentence("the weights alone take {need} of the {room} that a card has for them")
         return _found(Stage.LOAD, message("weights_alone", text, **_sizes(loaded, room)))
     moments = tuple(_moments(now))
     for stage, size in moments:
         if size > room:
-            text = "by the estimate it is the first moment that does not fit: {need} of {room}"
+            text = sentence(
+                "by the estimate it is the first moment that does not fit: {need} of {room}"
+            )
             return _found(stage, message("first_too_large", text, **_sizes(size, room)))
     if not in_step and evaluates(resolved) and evaluation_of(resolved).peak_bytes > room:
         size = evaluation_of(resolved).peak_bytes
-        text = "training fits by the estimate, an evaluation does not: {need} of {room}"
+        text = sentence("training fits by the estimate, an evaluation does not: {need} of {room}")
         return _found(Stage.EVALUATION, message("evaluation_too_large", text, **_sizes(size, room)))
     if failure is not None:
         return _of_one_that_fits(now, room, moments, in_step=in_step)
@@ -84,7 +86,7 @@ def _of_one_that_fits(
     resolved = now.resolved
     whole = loaded_bytes(resolved, whole=True)
     if resolved.parallelism.shards_parameters and whole > room and not in_step:
-        text = (
+        text = sentence(
             "what is split while training fits by the estimate; a rank that loads the whole model "
             "first needs {need} of {room}"
         )
@@ -93,7 +95,7 @@ def _of_one_that_fits(
     for stage, size in moments:
         high = size * peak.high / peak.likely
         if high > room:
-            text = (
+            text = sentence(
                 "the first moment of which the estimate's high end does not fit: {need} of {room}"
             )
             return _found(stage, message("first_at_high_end", text, **_sizes(high, room)))
@@ -115,10 +117,14 @@ def _of_host(now: JobEstimate) -> FoundStage:
     held = persistent(resolved.model, resolved.recipe)
     gathered = held.frozen_bytes + held.quantized_bytes + held.trained_bytes + held.state_bytes
     if always > room:
-        text = "by the estimate the processes of a machine need {need} of {room} of main memory"
+        text = sentence(
+            "by the estimate the processes of a machine need {need} of {room} of main memory"
+        )
         return _found(Stage.LOAD, message("host_always", text, **_sizes(always, room)))
     if resolved.parallelism.shards_parameters and always + gathered > room:
-        text = "by the estimate a gathered checkpoint makes it {need} of {room} of main memory"
+        text = sentence(
+            "by the estimate a gathered checkpoint makes it {need} of {room} of main memory"
+        )
         return _found(Stage.SAVE, message("host_at_save", text, **_sizes(always + gathered, room)))
     return FoundStage(stage=Stage.UNKNOWN, confidence=Confidence.NONE)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from tuneplan.language import sentence
 from tuneplan.spec.answer import Basis, Term
 from tuneplan.tracing.result import AliveGroup
 
@@ -38,7 +39,7 @@ def terms_of(at_peak: Sequence[AliveGroup], total: float, resident: int) -> tupl
         Term(
             kind=kind,
             value=float(sum(group.size_bytes for group in groups)),
-            formula="sum of the blocks that are alive",
+            formula=sentence("sum of the blocks that are alive"),
             inputs={"blocks": sum(group.count for group in groups)},
             source="tuneplan trace",
             basis=Basis.TRACED,
@@ -50,7 +51,7 @@ def terms_of(at_peak: Sequence[AliveGroup], total: float, resident: int) -> tupl
             Term(
                 kind="gradient_buckets",
                 value=float(resident),
-                formula="flat copies of the gradients that are exchanged",
+                formula=sentence("flat copies of the gradients that are exchanged"),
                 source="torch/csrc/distributed/c10d/reducer.cpp",
             )
         )
@@ -60,7 +61,7 @@ def terms_of(at_peak: Sequence[AliveGroup], total: float, resident: int) -> tupl
             Term(
                 kind="unsplit_blocks",
                 value=rest,
-                formula="blocks of the cache that were given whole, less what was asked",
+                formula=sentence("blocks of the cache that were given whole, less what was asked"),
                 source="c10/cuda/CUDACachingAllocator.cpp should_split",
                 basis=Basis.TRACED,
             )

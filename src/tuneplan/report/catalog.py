@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from tuneplan.contract.answers import CatalogAnswer, CatalogEntry, Fact
-from tuneplan.language import say
+from tuneplan.language import say, sentence
+from tuneplan.report.labels import basis_label, unit_label
 from tuneplan.report.page import Page
 from tuneplan.report.tables import (
     UNKNOWN,
@@ -25,19 +26,19 @@ if TYPE_CHECKING:
 
 # Columns of the lists: field of the entries, head of the column.
 _LISTED: Final = {
-    "models": (("hf_id", "Hub id"),),
+    "models": (("hf_id", sentence("Hub id")),),
     "accelerators": (
-        ("memory_bytes", "Memory"),
-        ("memory_bandwidth_bytes_per_s", "Bandwidth"),
-        ("dense_flop_per_s.bfloat16", "bf16 dense"),
-        ("link", "Link"),
+        ("memory_bytes", sentence("Memory")),
+        ("memory_bandwidth_bytes_per_s", sentence("Bandwidth")),
+        ("dense_flop_per_s.bfloat16", sentence("bf16 dense")),
+        ("link", sentence("Link")),
     ),
     "prices": (
-        ("accelerator", "Accelerator"),
-        ("num_accelerators", "Cards"),
-        ("price_per_accelerator", "Per card"),
-        ("region", "Region"),
-        ("age", "Age"),
+        ("accelerator", sentence("Accelerator")),
+        ("num_accelerators", sentence("Cards")),
+        ("price_per_accelerator", sentence("Per card")),
+        ("region", sentence("Region")),
+        ("age", sentence("Age")),
     ),
 }
 
@@ -69,7 +70,7 @@ def fact_text(fact: Fact | None) -> str:
     }
     if unit in shown:
         return str(shown[unit](value))
-    return f"{value_text(value)} {unit or ''}".rstrip()
+    return f"{value_text(value)} {unit_label(unit or '')}".rstrip()
 
 
 def _list(answer: CatalogAnswer) -> RenderableType:
@@ -101,7 +102,7 @@ def _name(entry: CatalogEntry) -> str:
 
 def _cells(entry: CatalogEntry, names: Sequence[str]) -> list[str]:
     """Facts in a list: the head of the column says the rest; an old price is marked."""
-    cells = [fact_text(entry.fields.get(name)).removesuffix(" per hour") for name in names]
+    cells = [fact_text(entry.fields.get(name)) for name in names]
     stale = entry.fields.get("stale")
     if stale is not None and stale.value:
         cells[-1] += " " + say("old")
@@ -121,7 +122,12 @@ def _in_full(entry: CatalogEntry) -> list[RenderableType]:
     facts = {name: fact for name, fact in entry.fields.items() if fact.value is not None}
     sources = list(dict.fromkeys(fact.source for fact in facts.values() if fact.source))
     rows = [
-        (name, fact_text(fact), _number(fact.source, sources), fact.confidence or UNKNOWN)
+        (
+            name,
+            fact_text(fact),
+            _number(fact.source, sources),
+            basis_label(fact.confidence or UNKNOWN),
+        )
         for name, fact in facts.items()
     ]
     for name, count in (

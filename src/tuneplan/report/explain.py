@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tuneplan.contract.answers import ExplainAnswer, ExplainedInput, ExplainedNode
 from tuneplan.language import say, translate
 from tuneplan.report.explain_answer import whole_name
-from tuneplan.report.labels import memory_term_label, time_term_label
+from tuneplan.report.labels import basis_label, memory_term_label, time_term_label, unit_label
 from tuneplan.report.page import Page
 from tuneplan.report.tables import (
     Column,
@@ -56,7 +56,9 @@ def amount_text(value: Any, unit: str | None) -> str:
         parts = [amount_text(value[name], unit) for name in _RANGE]
         return parts[1] if len(set(parts)) == 1 else _joined(parts)
     if isinstance(value, dict) and set(value) <= set(_RANGE):
-        return ", ".join(f"{name} {amount_text(one, unit)}" for name, one in value.items())
+        return ", ".join(
+            f"{basis_label(name)} {amount_text(one, unit)}" for name, one in value.items()
+        )
     if isinstance(value, dict) and "amount" in value:
         return f"{value['amount']} {value['currency']}"
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -66,7 +68,7 @@ def amount_text(value: Any, unit: str | None) -> str:
         return shown(float(value))
     whole = isinstance(value, int) or (value.is_integer() and abs(value) < 1e15)
     number = format_count(value) if whole else _trimmed(number_text(value, digits=4))
-    return f"{number} {unit or ''}".rstrip()
+    return f"{number} {unit_label(unit or '')}".rstrip()
 
 
 def _trimmed(number: str) -> str:
@@ -107,7 +109,7 @@ def _node(
 ) -> Iterator[tuple[int, str, str]]:
     """Lines as (indent, style, text); what was told higher up is not told again."""
     mark = _footnote(node.source, sources)
-    basis = f" ({translate(node.basis)})" if node.basis and node.formula not in told else ""
+    basis = f" ({basis_label(node.basis)})" if node.basis and node.formula not in told else ""
     name, label = node.name, node_label(node)
     title = f"{label} ({name})" if label != name else name
     value = "" if node.value is None else f": {amount_text(node.value, node.unit)}"
@@ -191,7 +193,7 @@ def _settings_table(settings: list[ExplainedInput], page: Page) -> RenderableTyp
         [
             (
                 f"{one.name} = {amount_text(one.value, one.unit)}",
-                translate(one.basis),
+                basis_label(one.basis),
                 "\n".join(part for part in (one.source, _how(one)) if part),
             )
             for one in settings

@@ -229,3 +229,36 @@ def writing_label(how: str) -> str:
         "sharded": say("sharded, each machine its share"),
         "asynchronous": say("asynchronous, beside the training"),
     }.get(how, how)
+
+
+def basis_label(basis: str) -> str:
+    """How well founded a figure or a fact is."""
+    return {
+        "assumed": say("assumed"),
+        "analytic": say("analytic"),
+        "traced": say("traced"),
+        "calibrated": say("calibrated"),
+        "measured": say("measured"),
+        "stated": say("stated"),
+        "sourced": say("sourced"),
+        "quoted": say("quoted"),
+        "rule": say("by rule"),
+        "likely": say("likely"),
+        "uncertain": say("uncertain"),
+        "high": say("high"),
+        "medium": say("medium"),
+        "low": say("low"),
+    }.get(basis, basis)
+
+
+def unit_label(unit: str) -> str:
+    """A unit that is a word; the others are the same in every language."""
+    return {
+        "tokens": say("tokens"),
+        "tokens per sequence": say("tokens per sequence"),
+        "sequences": say("sequences"),
+        "samples": say("samples"),
+        "parameters": say("parameters"),
+        "runs": say("runs"),
+        "per hour": say("per hour"),
+    }.get(unit, unit)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from tuneplan.language import say
+from tuneplan.language import say, sentence
 from tuneplan.planner.validate import SkippedReason, ValidatedRow, Validation
 from tuneplan.runs.comparison import Quantity, Verdicts
 from tuneplan.runs.summaries import Summary
@@ -17,6 +17,15 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _GROUPS: Final = ("cards", "source", "method", "framework", "accelerator", "size")
+# Heads of the figures of a group of runs.
+FIGURE_HEADS: Final = (
+    sentence("runs"),
+    sentence("median"),
+    "P90",
+    sentence("bias"),
+    sentence("inside"),
+    sentence("width"),
+)
 
 
 def print_validation(
@@ -84,7 +93,7 @@ def quantity_label(quantity: Quantity) -> str:
 def _errors(summaries: Sequence[Summary], quantity: Quantity, group_by: Sequence[str]) -> Table:
     table = _table(say("{quantity}: predicted / measured - 1", quantity=quantity_label(quantity)))
     table.add_column(say("runs of"), overflow="ellipsis", no_wrap=True, ratio=1)
-    for label in ("runs", "median", "P90", "bias", "inside", "width"):
+    for label in FIGURE_HEADS:
         table.add_column(say(label), justify="right", no_wrap=True)
     shown = [item for item in summaries if item.quantity is quantity]
     for item in shown:
@@ -152,7 +161,7 @@ def _worst(rows: Sequence[ValidatedRow], *, memory: bool) -> Table:
     title = say("Worst runs, memory") if memory else say("Worst runs, speed")
     table = _table(title)
     table.add_column(say("run"), no_wrap=True)
-    for label in ("measured", "predicted", "error"):
+    for label in (sentence("measured"), sentence("predicted"), sentence("error")):
         table.add_column(say(label), justify="right", no_wrap=True)
     table.add_column(say("largest terms of the prediction, and the nearest runs"), ratio=1)
     for row in rows:

@@ -8,11 +8,11 @@ from importlib import resources
 from typing import Any, Final
 
 from tuneplan.errors import MissingExtra
-from tuneplan.language import say
+from tuneplan.language import current_language, say
 from tuneplan.planner.validate import Validation
 from tuneplan.report.drawing import svg
 from tuneplan.report.html import style
-from tuneplan.report.validation import largest_terms, nearest_runs, quantity_label
+from tuneplan.report.validation import FIGURE_HEADS, largest_terms, nearest_runs, quantity_label
 from tuneplan.report.validation_charts import probability, reliability, scatter
 from tuneplan.runs.comparison import Comparison, Quantity
 from tuneplan.runs.summaries import Summary
@@ -53,7 +53,7 @@ def validation_html(found: Validation, *, as_of: str) -> str:
     return "\n".join(
         [
             "<!doctype html>",
-            '<html lang="en"><head><meta charset="utf-8">',
+            f'<html lang="{current_language()}"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             '<meta name="color-scheme" content="light dark">',
             (
@@ -161,8 +161,7 @@ def _figure(label: str, wide: Mapping[str, Any], narrow: Mapping[str, Any]) -> I
 
 def _errors(summaries: Sequence[Summary], quantity: Quantity) -> Iterator[str]:
     shown = [one for one in summaries if one.quantity is quantity]
-    head = [say("runs of"), *(say(name) for name in (
-        "runs", "median", "P90", "bias", "inside", "width"))]  # fmt: skip
+    head = [say("runs of"), *(say(name) for name in FIGURE_HEADS)]
     for group in (None, *_GROUPS):
         own = [one for one in shown if _group(one) == group]
         if not own or (group is not None and len(own) < 2):

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from tuneplan.errors import MissingExtra
 from tuneplan.frozen import dataclass
-from tuneplan.language import message
+from tuneplan.language import message, phrase
 from tuneplan.tokens.picture_rules import PictureRule
 from tuneplan.tokens.shapes import RowProblem
 
@@ -114,7 +114,7 @@ def _measured(file: Path | BytesIO, name: str) -> Size:
     try:
         image = import_module("PIL.Image")
     except ImportError:
-        raise MissingExtra(extra="tokens", purpose="reading the size of pictures") from None
+        raise MissingExtra(extra="tokens", purpose=phrase("reading the size of pictures")) from None
     try:
         with image.open(file) as opened:
             width, height = opened.size

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from tuneplan.frozen import dataclass
-from tuneplan.language import Message, message
+from tuneplan.language import Message, message, phrase
 from tuneplan.units import format_gb
 
 # A byte-order mark, which stands at the start of some files and is no text.
@@ -56,11 +56,11 @@ Item = Row | BadRow | BlankLine
 def kind_of(value: object) -> str:
     """What JSON calls a value: ``a list``, ``a number``, ..."""
     kinds: tuple[tuple[type | tuple[type, ...], str], ...] = (
-        (bool, "true or false"),
-        (str, "a string"),
-        ((int, float), "a number"),
-        (list, "a list"),
-        (dict, "an object"),
+        (bool, phrase("true or false")),
+        (str, phrase("a string")),
+        ((int, float), phrase("a number")),
+        (list, phrase("a list")),
+        (dict, phrase("an object")),
     )
     return next((name for types, name in kinds if isinstance(value, types)), "null")
 

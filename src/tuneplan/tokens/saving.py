@@ -15,7 +15,7 @@ from types import MappingProxyType, NoneType, UnionType
 from typing import Any, Final, cast, get_args, get_origin, get_type_hints
 
 from tuneplan.errors import InvalidRequest, Mistake, UnreadableFile
-from tuneplan.language import Message, message
+from tuneplan.language import Message, message, phrase
 from tuneplan.tokens.files import unreadable
 from tuneplan.tokens.lengths import num_sequences, num_tokens
 from tuneplan.tokens.profile import DataProfile
@@ -24,10 +24,10 @@ from tuneplan.tokens.rows import kind_of
 FORMAT: Final = "tuneplan data profile"
 VERSION: Final = 1
 _WORDS: Final = {
-    bool: "true or false",
-    str: "text",
-    int: "a whole number of 0 or more",
-    float: "a number of 0 or more",
+    bool: phrase("true or false"),
+    str: phrase("text"),
+    int: phrase("a whole number of 0 or more"),
+    float: phrase("a number of 0 or more"),
 }
 
 
@@ -146,7 +146,7 @@ class _Reader:
     def _build(self, kind: type, table: Any, where: str) -> Any:
         """A dataclass from an object; keys with a default may be absent."""
         if not isinstance(table, dict):
-            return self._wrong(table, where, "an object")
+            return self._wrong(table, where, phrase("an object"))
         hints = get_type_hints(kind)
         values = {}
         before = len(self._mistakes)
@@ -179,21 +179,22 @@ class _Reader:
 
     def _tuple(self, arguments: tuple[Any, ...], value: Any, where: str) -> Any:
         if not isinstance(value, list):
-            return self._wrong(value, where, "a list")
+            return self._wrong(value, where, phrase("a list"))
         if arguments[-1] is Ellipsis:
             return tuple(
                 self._value(arguments[0], one, f"{where}[{number}]")
                 for number, one in enumerate(value)
             )
         if len(value) != len(arguments):
-            return self._wrong(value, where, f"a list of {len(arguments)}")
+            wanted = message("list_of", "a list of {length} entries", length=len(arguments))
+            return self._wrong(value, where, wanted)
         return tuple(
             self._value(kind, one, where) for kind, one in zip(arguments, value, strict=True)
         )
 
     def _mapping(self, arguments: tuple[Any, ...], value: Any, where: str) -> Any:
         if not isinstance(value, dict):
-            return self._wrong(value, where, "an object")
+            return self._wrong(value, where, phrase("an object"))
         try:
             return MappingProxyType(
                 {
@@ -202,7 +203,7 @@ class _Reader:
                 }
             )
         except ValueError:
-            return self._wrong(value, where, "an object whose keys are numbers")
+            return self._wrong(value, where, phrase("an object whose keys are numbers"))
 
     def _message(self, value: Any, where: str) -> Any:
         found = self._build_message(value)
@@ -210,7 +211,7 @@ class _Reader:
             str(found)
         except (KeyError, IndexError, ValueError, AttributeError, TypeError):
             found = None
-        return found or self._wrong(value, where, "a sentence with its parameters")
+        return found or self._wrong(value, where, phrase("a sentence with its parameters"))
 
     @staticmethod
     def _build_message(value: Any) -> Message | None:
@@ -238,7 +239,7 @@ class _Reader:
             return kind(value)
         return self._wrong(value, where, _WORDS[kind])
 
-    def _wrong(self, value: Any, where: str, wanted: str) -> Any:
+    def _wrong(self, value: Any, where: str, wanted: str | Message) -> Any:
         """Enter a mistake; the None that comes back is never used, as the reading fails."""
         self._mistake(
             message(

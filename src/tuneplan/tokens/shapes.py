@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from tuneplan.frozen import dataclass
-from tuneplan.language import Message, message
+from tuneplan.language import Message, message, phrase
 from tuneplan.tokens.multimodal import (
     PLACEHOLDER,
     inline_pictures,
@@ -198,7 +198,7 @@ def _instruction_prompt(row: Mapping[str, Any]) -> list[dict[str, Any]]:
         messages.append({"role": "system", "content": _text(row["system"], "system")})
     for turn in row.get("history") or ():
         if not isinstance(turn, list) or len(turn) != 2:
-            raise _wrong("history", turn, "a list of [question, answer]")
+            raise _wrong("history", turn, phrase("a list of [question, answer]"))
         messages.append({"role": "user", "content": _text(turn[0], "history")})
         messages.append({"role": "assistant", "content": _text(turn[1], "history")})
     messages.append({"role": "user", "content": asked})
@@ -304,7 +304,7 @@ def _as_turns(value: object, role: str, key: str) -> tuple[Mapping[str, Any], ..
 
 def _turns(value: object, key: str) -> tuple[Mapping[str, Any], ...]:
     if not isinstance(value, list):
-        raise _wrong(key, value, "a list of messages")
+        raise _wrong(key, value, phrase("a list of messages"))
     if not value:
         raise RowProblem(message("no_messages", "{key} has no messages", key=repr(key)))
     return tuple(_turn(turn, key, number) for number, turn in enumerate(value, 1))
@@ -313,7 +313,7 @@ def _turns(value: object, key: str) -> tuple[Mapping[str, Any], ...]:
 def _turn(turn: object, key: str, number: int) -> Mapping[str, Any]:
     where = f"{key}[{number}]"
     if not isinstance(turn, dict):
-        raise _wrong(where, turn, "an object with role and content")
+        raise _wrong(where, turn, phrase("an object with role and content"))
     given = turn.get("role", turn.get("from"))
     role = _ROLES.get(given.lower()) if isinstance(given, str) else None
     if role is None:
@@ -344,13 +344,13 @@ def _content(content: object, where: str) -> str:
         return content
     if isinstance(content, list) and all(isinstance(part, dict) for part in content):
         return "".join(map(text_of_part, content))
-    raise _wrong(where, content, "text")
+    raise _wrong(where, content, phrase("text"))
 
 
 def _text(value: object, key: str) -> str:
     if isinstance(value, str):
         return value
-    raise _wrong(key, value, "text")
+    raise _wrong(key, value, phrase("text"))
 
 
 def _wrong(key: str, value: object, wanted: str) -> RowProblem:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from tuneplan.errors import MissingExtra, Mistake
-from tuneplan.language import message
+from tuneplan.language import message, phrase
 from tuneplan.tokens.rows import UTF8_MARK, BadRow, BlankLine, Item, Row, not_utf8, row_too_long
 from tuneplan.units import MIB
 
@@ -133,7 +133,9 @@ def _pyarrow() -> Any:
     try:
         import_module("pyarrow.parquet")
     except ImportError:
-        raise MissingExtra(extra="tokens", purpose="reading Parquet and Arrow files") from None
+        raise MissingExtra(
+            extra="tokens", purpose=phrase("reading Parquet and Arrow files")
+        ) from None
     return import_module("pyarrow")
 
 

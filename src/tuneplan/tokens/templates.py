@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from tuneplan.errors import InputError, MissingExtra
-from tuneplan.language import message
+from tuneplan.language import message, phrase
 from tuneplan.tokens.encoders import Rendered
 from tuneplan.tokens.multimodal import num_marks, parts_of
 from tuneplan.tokens.shapes import Chat, RowProblem
@@ -232,7 +232,7 @@ def _compile(source: str) -> Any:
         from jinja2.ext import Extension, loopcontrols
         from jinja2.sandbox import ImmutableSandboxedEnvironment
     except ImportError:
-        raise MissingExtra(extra="tokens", purpose="reading a chat template") from None
+        raise MissingExtra(extra="tokens", purpose=phrase("reading a chat template")) from None
 
     class Generation(Extension):
         """``{% generation %}``: what the assistant writes, between marks."""

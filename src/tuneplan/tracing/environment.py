@@ -14,7 +14,7 @@ from typing import Final
 
 from tuneplan.errors import InvalidRequest, MissingExtra, Mistake
 from tuneplan.frozen import dataclass
-from tuneplan.language import Message, message
+from tuneplan.language import Message, message, phrase
 from tuneplan.tracing.versions import NEWEST_TORCH, OLDEST_TORCH, check_torch
 
 NEEDED: Final = ("torch", "transformers", "peft")
@@ -59,7 +59,7 @@ def interpreter(python: str | None = None) -> Interpreter:
     if python is None:
         found = own_interpreter()
         if any(name not in found.versions for name in NEEDED):
-            raise MissingExtra(extra="trace", purpose="tracing a job")
+            raise MissingExtra(extra="trace", purpose=phrase("tracing a job"))
         check_torch(found.versions["torch"])
         return found
     path = _executable(python)

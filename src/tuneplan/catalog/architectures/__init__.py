@@ -15,7 +15,7 @@ from typing import Any, Final
 from tuneplan.catalog.architectures.fields import Fields
 from tuneplan.catalog.architectures.parts import with_fp32_scales, with_joined_rotary
 from tuneplan.errors import UnknownArchitecture
-from tuneplan.language import message
+from tuneplan.language import message, say
 from tuneplan.spec.architecture import ModelArchitecture
 
 Builder = Callable[[Fields], ModelArchitecture]
@@ -180,7 +180,7 @@ def _unknown(config: Mapping[str, Any], model_type: Any, name: str) -> UnknownAr
             "(docs/reference/models.md), or give a bare size such as '7B'",
             name=name,
             model_type=model_type,
-            classes=", ".join(map(str, config.get("architectures") or ["no class stated"])),
+            classes=", ".join(map(str, config.get("architectures") or [say("no class stated")])),
             near=", ".join(near) or ", ".join(known_model_types()),
         )
     )

@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tuneplan.errors import InvalidRequest, Mistake
-from tuneplan.language import Message, message
+from tuneplan.language import Message, message, phrase
 
 # Beyond these a configuration is broken, not large.
 _LARGEST_COUNT: Final = 10**9
 _LARGEST_LAYERS: Final = 10_000
 _LAYER_COUNTS: Final = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth")
+_COUNT: Final = phrase("a positive whole number")
 
 
 class Fields:
@@ -59,7 +60,11 @@ class Fields:
             self._wrong(self._stated_name(names), value)
             return 1
         if value > (limit := _LARGEST_LAYERS if names[0] in _LAYER_COUNTS else _LARGEST_COUNT):
-            self._wrong(self._stated_name(names), value, kind=f"at most {limit:,}")
+            self._wrong(
+                self._stated_name(names),
+                value,
+                kind=message("at_most", "at most {limit:,}", limit=limit),
+            )
             return 1
         return int(value)
 
@@ -78,7 +83,7 @@ class Fields:
         if value is None:
             return default
         if not isinstance(value, bool):
-            self._wrong(name, value, kind="true or false")
+            self._wrong(name, value, kind=phrase("true or false"))
             return default
         return value
 
@@ -93,7 +98,7 @@ class Fields:
         if value is None:
             return default
         if isinstance(value, bool) or not isinstance(value, int | float):
-            self._wrong(self._stated_name(names), value, kind="a number")
+            self._wrong(self._stated_name(names), value, kind=phrase("a number"))
             return default
         return float(value)
 
@@ -103,7 +108,9 @@ class Fields:
         if value is None:
             return None
         if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != length:
-            self._wrong(name, value, kind=f"a list of {length} entries")
+            self._wrong(
+                name, value, kind=message("list_of", "a list of {length} entries", length=length)
+            )
             return None
         return tuple(str(word) for word in value)
 
@@ -165,7 +172,7 @@ class Fields:
                 value=value,
             )
 
-    def impossible(self, name: str, value: Any, kind: str) -> None:
+    def impossible(self, name: str, value: Any, kind: str | Message) -> None:
         """Notes that the field ``name`` is not ``kind`` (a phrase such as "a list of 4 words")."""
         self._wrong(name, value, kind=kind)
 
@@ -205,7 +212,7 @@ class Fields:
             name=names[0],
         )
 
-    def _wrong(self, name: str, value: Any, *, kind: str = "a positive whole number") -> None:
+    def _wrong(self, name: str, value: Any, *, kind: str | Message = _COUNT) -> None:
         self.note(
             message(
                 "impossible_model_field",

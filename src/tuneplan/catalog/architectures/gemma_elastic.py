@@ -23,7 +23,7 @@ from tuneplan.catalog.architectures.parts import (
     window_settings,
 )
 from tuneplan.errors import UnknownArchitecture
-from tuneplan.language import message
+from tuneplan.language import message, phrase
 from tuneplan.spec.architecture import Layer, LayerGroup, ModelArchitecture, VisionTower
 from tuneplan.spec.blocks import Attention, FeedForward, MixtureOfExperts
 from tuneplan.spec.weights import Weight
@@ -396,6 +396,6 @@ def _one_size(fields: Fields, name: str) -> int:
     stated = fields.config.get(name)
     if isinstance(stated, list) and stated:
         if len(set(stated)) > 1:
-            fields.impossible(name, stated, "the same for every layer")
+            fields.impossible(name, stated, phrase("the same for every layer"))
         fields.config = {**fields.config, name: stated[0]}
     return fields.count(name, default=16384)

@@ -14,6 +14,7 @@ from tuneplan.economics.data_path import (
     TOKENISED_PER_CORE_S,
 )
 from tuneplan.economics.storage import TRANSFER_EFFICIENCY
+from tuneplan.language import sentence
 from tuneplan.report.figures.tree import Context, Explain, known
 from tuneplan.spec.answer import Basis
 
@@ -64,46 +65,55 @@ def _loader(figure: str, formula: str, *inputs: tuple[str, float]) -> Explain:
 DISK_FIGURES: Final[Mapping[str, Explain]] = MappingProxyType(
     {
         "storage.num_saves": _of(
-            "storage.num_saves", "saves of the run, the one at its end among them", *_SAVES
+            "storage.num_saves",
+            sentence("saves of the run, the one at its end among them"),
+            *_SAVES,
         ),
         "storage.num_kept": _of(
             "storage.num_kept",
-            "min(saves, save_total_limit + 1): the new one is written before the oldest goes",
+            sentence(
+                "min(saves, save_total_limit + 1): the new one is written before the oldest goes"
+            ),
             *_SAVES,
         ),
         "storage.tokenised_bytes": _loader(
             "storage.tokenised_bytes",
-            "tokens x bytes each",
-            ("int32 ids, int8 mask, int32 labels", TOKENISED_BYTES_PER_TOKEN),
+            sentence("tokens x bytes each"),
+            (sentence("int32 ids, int8 mask, int32 labels"), TOKENISED_BYTES_PER_TOKEN),
         ),
-        "storage.model_bytes": _of("storage.model_bytes", "parameters x 2 bytes", "model"),
+        "storage.model_bytes": _of(
+            "storage.model_bytes", sentence("parameters x 2 bytes"), "model"
+        ),
         "storage.needed_bytes": _of(
-            "storage.needed_bytes", "checkpoints kept + data as text + data as tokens + model"
+            "storage.needed_bytes",
+            sentence("checkpoints kept + data as text + data as tokens + model"),
         ),
         "storage.writings": _of(
             "storage.writings",
-            "gathered: bytes of others / link + bytes / disk; sharded: bytes / machines / disk; "
-            "asynchronous: bytes of a rank / copy to main memory + what is written longer than the "
-            "training to the next save",
+            sentence(
+                "gathered: bytes of others / link + bytes / disk; sharded: bytes / machines "
+                "/ disk; asynchronous: bytes of a rank / copy to main memory + what is "
+                "written longer than the training to the next save"
+            ),
             "hardware.disk.bandwidth",
             *_SAVES,
         ),
         "storage.uploads": _uploads,
         "storage.loader.tokens_per_s": _loader(
-            "storage.loader.tokens_per_s", "real tokens/s of a card x cards"
+            "storage.loader.tokens_per_s", sentence("real tokens/s of a card x cards")
         ),
         "storage.loader.disk_bytes_per_s": _loader(
             "storage.loader.disk_bytes_per_s",
-            "tokens/s x bytes each",
-            ("bytes each", TOKENISED_BYTES_PER_TOKEN),
+            sentence("tokens/s x bytes each"),
+            (sentence("bytes each"), TOKENISED_BYTES_PER_TOKEN),
         ),
         "storage.loader.raw_bytes_per_s": _loader(
-            "storage.loader.raw_bytes_per_s", "tokens/s x size of the files / tokens"
+            "storage.loader.raw_bytes_per_s", sentence("tokens/s x size of the files / tokens")
         ),
         "storage.loader.cores_on_the_fly": _loader(
             "storage.loader.cores_on_the_fly",
-            "tokens/s / tokens/s of a core",
-            ("tokens/s of a core", TOKENISED_PER_CORE_S),
+            sentence("tokens/s / tokens/s of a core"),
+            (sentence("tokens/s of a core"), TOKENISED_PER_CORE_S),
         ),
     }
 )

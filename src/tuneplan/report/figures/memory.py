@@ -15,6 +15,7 @@ from tuneplan.estimation.uncertainty import (
     RESERVED,
     prior_factors,
 )
+from tuneplan.language import sentence
 from tuneplan.planner.evaluating import DEFAULT_CONTEXT_BYTES
 from tuneplan.report.figures.tree import Context, Explain, known
 from tuneplan.spec.answer import Basis
@@ -69,8 +70,8 @@ def _peak(context: Context) -> ExplainedNode:
     inputs = [
         known("peak_phase", estimate.memory.phase.value),
         known("rows of a micro-batch", batch.sequences, "sequences"),
-        known("longest micro-batch to expect", batch.worst_length, "tokens per sequence"),
-        known("longest that can occur", batch.limit_length, "tokens per sequence"),
+        known("longest micro-batch to expect", batch.worst_length, sentence("tokens per sequence")),
+        known("longest that can occur", batch.limit_length, sentence("tokens per sequence")),
         *width,
     ]
     return context.figure(
@@ -252,7 +253,7 @@ def _needed(context: Context) -> ExplainedNode | None:
             "basis": needed.basis.value,
         },
         unit="bytes",
-        formula="allocated peak x (1 + unusable fragmentation) + context",
+        formula=sentence("allocated peak x (1 + unusable fragmentation) + context"),
         basis=needed.basis.value,
         source="estimation/uncertainty.py",
         inputs=[
@@ -300,14 +301,19 @@ MEMORY_FIGURES: Final[Mapping[str, Explain]] = MappingProxyType(
         "memory.host_bytes": _host,
         "fit.verdict": _fit(
             "fit.verdict",
-            "fits where the high end of the need is within the capacity, tight where the range "
-            "contains it, does_not_fit where the low end is above it",
+            sentence(
+                "fits where the high end of the need is within the capacity, tight where the range "
+                "contains it, does_not_fit where the low end is above it"
+            ),
         ),
         "fit.probability_fits": _fit(
             "fit.probability_fits",
-            "share of a normal curve, with a spread for each side of the need, below the capacity",
+            sentence(
+                "share of a normal curve, with a spread for each side of the need, below the "
+                "capacity"
+            ),
         ),
-        "fit.headroom_bytes": _fit("fit.headroom_bytes", "capacity - likely need"),
+        "fit.headroom_bytes": _fit("fit.headroom_bytes", sentence("capacity - likely need")),
         "fit.capacity_bytes": _capacity,
     }
 )

@@ -12,6 +12,7 @@ from tuneplan.economics.money import rate_between
 from tuneplan.estimation.adapters import adapted_modules
 from tuneplan.estimation.parameters import parameter_counts, saved_module_parameters
 from tuneplan.estimation.persistent import persistent
+from tuneplan.language import sentence
 from tuneplan.planner.offering import compared_currency
 from tuneplan.planner.storing import checkpoint_content
 from tuneplan.report.figures.time import TIME_FIGURES
@@ -26,7 +27,7 @@ def _total_parameters(context: Context) -> ExplainedNode:
     model = context.estimate.resolved.model
     counts = parameter_counts(model)
     parts = [
-        _count(field.name, getattr(counts, field.name), "sum over the layers")
+        _count(field.name, getattr(counts, field.name), sentence("sum over the layers"))
         for field in fields(counts)
         if field.name not in _SUMS and getattr(counts, field.name)
     ]
@@ -69,7 +70,11 @@ def _trainable_parameters(context: Context) -> ExplainedNode:
     keys = ("method", "adapter.r", "adapter.target_modules", "adapter.modules_to_save")
     if recipe.adapter is None:
         last = recipe.method is Method.FREEZE
-        formula = "parameters of the last trained_layers layers" if last else "all parameters"
+        formula = (
+            sentence("parameters of the last trained_layers layers")
+            if last
+            else sentence("all parameters")
+        )
         return context.figure(
             "model.trainable_parameters",
             formula,
@@ -92,7 +97,9 @@ def _adapted(context: Context, adapter: Adapter) -> list[ExplainedNode]:
         node = _count(
             module.path,
             module.adapter_parameters(adapter.r, use_dora=dora),
-            "count x (r x (in + out) + out)" if dora else "count x r x (in + out)",
+            sentence("count x (r x (in + out) + out)")
+            if dora
+            else sentence("count x r x (in + out)"),
         )
         inputs = [
             known("count", module.count),
@@ -103,7 +110,7 @@ def _adapted(context: Context, adapter: Adapter) -> list[ExplainedNode]:
         nodes.append(node.model_copy(update={"inputs": inputs}))
     saved = saved_module_parameters(model, adapter.modules_to_save)
     if saved:
-        nodes.append(_count("modules_to_save", saved, "full copies of the named modules"))
+        nodes.append(_count("modules_to_save", saved, sentence("full copies of the named modules")))
     return nodes
 
 
@@ -258,27 +265,27 @@ OTHER_FIGURES: Final[Mapping[str, Explain]] = MappingProxyType(
         "model.trainable_parameters": _trainable_parameters,
         "data.num_samples": _data(
             "data.num_samples",
-            "samples less those held out for evaluation",
+            sentence("samples less those held out for evaluation"),
             *("data.path", "data.profile", "data.num_samples", "data.eval_fraction"),
         ),
         "data.total_tokens": _data(
             "data.total_tokens",
-            "tokens of the training samples, before truncation",
+            sentence("tokens of the training samples, before truncation"),
             *("data.path", "data.profile", "data.tokenizer"),
             *("data.total_tokens", "data.mean_tokens", "data.quantiles"),
         ),
         "data.tokens_per_step": _data(
             "data.tokens_per_step",
-            "rows x mean length of a row x micro-batches, padding included",
+            sentence("rows x mean length of a row x micro-batches, padding included"),
             *_BATCH,
             "training.gradient_accumulation_steps",
         ),
         "data.padding_fraction": _data(
-            "data.padding_fraction", "1 - tokens of samples / positions computed", *_BATCH
+            "data.padding_fraction", sentence("1 - tokens of samples / positions computed"), *_BATCH
         ),
         "data.worst_micro_batch_tokens": _data(
             "data.worst_micro_batch_tokens",
-            "rows x length of the longest micro-batch to expect in the run",
+            sentence("rows x length of the longest micro-batch to expect in the run"),
             *_BATCH,
         ),
         "cost.total": _cost,

@@ -9,6 +9,7 @@ from typing import Final
 from tuneplan.contract.answers import ExplainedInput, ExplainedNode
 from tuneplan.contract.parts import TimeTerm
 from tuneplan.estimation.utilization import model_flop_per_token
+from tuneplan.language import sentence
 from tuneplan.planner.evaluating import TimeAnswer
 from tuneplan.report.figures.tree import Context, Explain, known
 from tuneplan.spec.answer import Basis, Term
@@ -146,7 +147,7 @@ def _part_of_run(figure: str, formula: str, *settings: str) -> Explain:
         inputs = []
         if figure == "time.checkpoint_s":
             size = context.value("storage.checkpoint_bytes")
-            inputs.append(known("bytes of a checkpoint", size, "bytes on disk"))
+            inputs.append(known("bytes of a checkpoint", size, sentence("bytes on disk")))
         return context.figure(
             figure, formula, inputs=[*inputs, *context.settings(*settings)], children=children
         )
@@ -198,38 +199,41 @@ _FIGURES: Final[Mapping[str, Explain]] = MappingProxyType(
         "time.step_s": _step,
         "time.tokens_per_s_per_accelerator": _rate(
             "time.tokens_per_s_per_accelerator",
-            "positions of a step, padding included / step_s / accelerators",
+            sentence("positions of a step, padding included / step_s / accelerators"),
             "positions",
         ),
         "time.real_tokens_per_s_per_accelerator": _rate(
             "time.real_tokens_per_s_per_accelerator",
-            "tokens of samples in a step / step_s / accelerators",
+            sentence("tokens of samples in a step / step_s / accelerators"),
             "real_tokens",
         ),
         "time.samples_per_s": _rate(
-            "time.samples_per_s", "samples of a step over all ranks / step_s", "samples"
+            "time.samples_per_s", sentence("samples of a step over all ranks / step_s"), "samples"
         ),
         "time.mfu_fraction": _utilisation(
             "time.mfu_fraction",
-            "model operations per token x tokens per second and accelerator / peak; operations: "
-            "6 for each active matmul parameter (4 for a frozen one) and causal attention",
+            sentence(
+                "model operations per token x tokens per second and accelerator / peak; "
+                "operations: 6 for each active matmul parameter (4 for a frozen one) and "
+                "causal attention"
+            ),
         ),
         "time.hfu_fraction": _utilisation(
             "time.hfu_fraction",
-            "as mfu_fraction, with the operations that checkpointing executes again",
+            sentence("as mfu_fraction, with the operations that checkpointing executes again"),
         ),
         "time.steps": _steps,
-        "time.train_s": _part_of_run("time.train_s", "steps x step_s"),
+        "time.train_s": _part_of_run("time.train_s", sentence("steps x step_s")),
         "time.eval_s": _part_of_run(
             "time.eval_s",
-            "evaluations x evaluation samples x forward time of a sample",
+            sentence("evaluations x evaluation samples x forward time of a sample"),
             "data.eval_fraction",
             "training.eval_steps",
             "training.per_device_eval_batch_size",
         ),
         "time.checkpoint_s": _part_of_run(
             "time.checkpoint_s",
-            "saves x bytes of a checkpoint / rate of the disk",
+            sentence("saves x bytes of a checkpoint / rate of the disk"),
             "training.save_steps",
             "hardware.disk",
         ),
