@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from itertools import combinations
 from typing import Final
 
 from tuneplan.frozen import dataclass
@@ -17,6 +18,7 @@ from tuneplan.units import HOUR_S
 
 UNIT_S: Final = 60.0
 _PER_HOUR: Final = round(HOUR_S / UNIT_S)
+_ATTEMPTS: Final = 5_000  # to put tasks on machines alike in order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +106,11 @@ class Calendar:
         for place in placement.machines:
             booking = (placement.start, placement.end, placement.way.cards)
             self._booked[place].append(booking)
+
+    def free(self, placement: Placement) -> None:
+        """Give the cards back."""
+        for place in placement.machines:
+            self._booked[place].remove((placement.start, placement.end, placement.way.cards))
 
     @staticmethod
     def _peak(booked: Iterable[tuple[int, int, int]], start: int, end: int) -> int:
@@ -196,28 +203,46 @@ def replayed(
 
 
 def tidied(portfolio: Portfolio, placements: Sequence[Placement]) -> tuple[Placement, ...]:
-    """The same times, each task on the first of the machines like its own that is free.
+    """The same times, each task on the first machines like its own on which all can go on.
 
-    Machines alike can be changed for each other, so that many schedules are one; where the first
-    free ones do not do for all, they stay as they are.
+    Machines alike can be changed for each other, so that many schedules are one; where no order is
+    found within some thousand attempts, they stay as they are.
     """
-    machines = portfolio.machines
-    calendar, placed = Calendar(machines), dict[str, Placement]()
     rank = {task.name: place for place, task in enumerate(portfolio.tasks)}
-    for one in sorted(placements, key=lambda each: (each.start, rank[each.task.name])):
-        kind = (machines[one.machines[0]].cards, machines[one.machines[0]].price)
-        alike = [
-            place
-            for place in places_for(one.way, machines)
-            if (machines[place].cards, machines[place].price) == kind
-            and calendar.earliest(place, one.way.cards, one.end - one.start, one.start) == one.start
-        ]
-        if len(alike) < len(one.machines):
-            return tuple(placements)
-        moved = replace(one, machines=tuple(alike[: len(one.machines)]))
-        calendar.book(moved)
-        placed[one.task.name] = moved
+    ordered = sorted(placements, key=lambda each: (each.start, rank[each.task.name]))
+    calendar, placed = Calendar(portfolio.machines), dict[str, Placement]()
+    attempts = iter(range(_ATTEMPTS))
+
+    def place_from(number: int) -> bool:
+        if number == len(ordered):
+            return True
+        one = ordered[number]
+        for group in combinations(_alike(portfolio, calendar, one), len(one.machines)):
+            if next(attempts, None) is None:
+                return False
+            moved = replace(one, machines=group)
+            calendar.book(moved)
+            if place_from(number + 1):
+                placed[one.task.name] = moved
+                return True
+            calendar.free(moved)
+        return False
+
+    if not place_from(0):
+        return tuple(placements)
     return tuple(placed[one.task.name] for one in placements)
+
+
+def _alike(portfolio: Portfolio, calendar: Calendar, one: Placement) -> list[int]:
+    """Machines like a task's own that are free while it runs."""
+    machines = portfolio.machines
+    kind = (machines[one.machines[0]].cards, machines[one.machines[0]].price)
+    return [
+        place
+        for place in places_for(one.way, machines)
+        if (machines[place].cards, machines[place].price) == kind
+        and calendar.earliest(place, one.way.cards, one.end - one.start, one.start) == one.start
+    ]
 
 
 def card_numbers(
