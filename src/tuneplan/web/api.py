@@ -24,9 +24,16 @@ if TYPE_CHECKING:
 
 
 def api_routes(world: World, workers: Workers) -> Iterator[Route]:
-    """``/api/NAME`` of every view."""
+    """``/api/NAME`` of every view, and what describes them."""
+    yield Route("/openapi.json", _described)
     for view in views():
         yield _route(view, world, workers)
+
+
+async def _described(_request: Request) -> Response:
+    from tuneplan.web.openapi import document
+
+    return JSONResponse(document())
 
 
 def _route(view: View, world: World, workers: Workers) -> Route:

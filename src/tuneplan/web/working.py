@@ -64,7 +64,7 @@ class Workers:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._threads = ThreadPoolExecutor(settings.workers, thread_name_prefix="tuneplan")
+        self._threads: ThreadPoolExecutor | None = None
         self._at_hand = 0
 
     async def run(self, request: Request, function: Callable[[], Answer]) -> Answer:
@@ -77,6 +77,9 @@ class Workers:
             raise NoAnswer(message("page_busy", "too many questions at once: ask again soon"))
         loop, work = asyncio.get_running_loop(), _Work(function)
         self._at_hand += 1
+        if self._threads is None:
+            number = self._settings.workers
+            self._threads = ThreadPoolExecutor(number, thread_name_prefix="tuneplan")
         future = self._threads.submit(work.run)
         future.add_done_callback(lambda _done: self._one_less(loop))
         wrapped = asyncio.wrap_future(future)
@@ -110,8 +113,10 @@ class Workers:
         self._at_hand -= 1
 
     def close(self) -> None:
-        """Take no more work."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        """Give up what still waits; a server that starts again has new threads."""
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+            self._threads = None
 
 
 def _too_long(limit_s: float) -> NoAnswer:
