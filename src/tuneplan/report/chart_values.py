@@ -10,6 +10,7 @@ from tuneplan.report.view import Amount, Cell, Chart, Column, Table
 
 _MOST_ROWS: Final = 200
 _SIGNIFICANT: Final = 4
+_NO_FIGURES: Final = frozenset(["data", "datasets", "values", "href", "tooltip", "order"])
 
 
 def chart_table(chart: Chart) -> Table:
@@ -58,7 +59,7 @@ def _titles(part: Any) -> Iterator[tuple[str, str]]:
             titles += [one.get("title") for one in (legend, axis) if isinstance(one, Mapping)]
             yield field, next((one for one in titles if isinstance(one, str)), field)
         for name, one in part.items():
-            if name not in ("data", "datasets", "values"):
+            if name not in _NO_FIGURES:
                 yield from _titles(one)
 
 

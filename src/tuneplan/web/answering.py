@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tuneplan.errors import InputError, MissingExtra, Mistake, TuneplanError
 from tuneplan.frozen import dataclass
 from tuneplan.language import message
+from tuneplan.web.safety import TooLarge
 from tuneplan.web.working import NoAnswer
 
 if TYPE_CHECKING:
@@ -49,7 +50,9 @@ def answered(view: View, form: Form, world: World, *, to_read: bool) -> Answered
 
 
 def failed(error: Exception) -> Answered:
-    """An error as mistakes to show."""
+    """An error as mistakes to show; what was too large to read is told further up."""
+    if isinstance(error, TooLarge):
+        raise error
     if isinstance(error, NoAnswer):
         return Answered(mistakes=error.mistakes, status=NOT_NOW)
     if isinstance(error, InputError | MissingExtra):

@@ -5,7 +5,7 @@ A form is its address: ``form.address("plan", gpu="NVIDIA L4")`` is the page wit
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -86,23 +86,16 @@ class Form:
             InvalidRequest: Every mistake, each with the key of its field; among them files outside
                 the folders that may be read.
         """
-        from tuneplan.access.roots import may_name, not_allowed, texts_of
+        from tuneplan.access.jobs import refuse_outside
         from tuneplan.contract.reading import load_job
 
-        overrides = self.overrides()
-        outside = [
-            Mistake(message=not_allowed(text, self.roots), path=key, value=text)
-            for key, value in (*overrides.items(), *self._setting_pairs(), *self._documented())
-            for text in texts_of(value)
-            if not may_name(text, self.roots)
-        ]
-        found = [*self.mistakes, *outside]
         try:
-            job = load_job(self.document, overrides=overrides, set_=self.settings)
+            job = load_job(self.document, overrides=self.overrides(), set_=self.settings)
+            refuse_outside(job, self.roots)
         except InvalidRequest as error:
-            raise InvalidRequest([*found, *error.mistakes]) from None
-        if found:
-            raise InvalidRequest(found)
+            raise InvalidRequest([*self.mistakes, *error.mistakes]) from None
+        if self.mistakes:
+            raise InvalidRequest(self.mistakes)
         return replace(job, base_path=str(self.roots[0]) if self.roots else _NO_ROOT)
 
     def overrides(self) -> dict[str, Any]:
@@ -112,14 +105,6 @@ class Form:
             for one in FIELDS
             if one.key and self.values.get(one.name)
         }
-
-    def _setting_pairs(self) -> Iterable[tuple[str, Any]]:
-        for text in self.settings:
-            key, _, value = text.partition("=")
-            yield key, [part.strip(" \"'[]{}") for part in value.split(",")]
-
-    def _documented(self) -> Iterable[tuple[str, Any]]:
-        yield from (self.document or {}).items()
 
     def address(
         self, view: str, /, **changes: str | int | float | bool | Sequence[str] | None
