@@ -8,6 +8,7 @@ NVL) and the memory tell its variants apart. Models are compared whole, never as
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from tuneplan.frozen import dataclass
@@ -40,6 +41,7 @@ class ChipName:
     memory: int | None
 
 
+@lru_cache(maxsize=4096)
 def parse_name(text: str) -> ChipName:
     """Model, form and memory of a name as written by people, clouds and drivers."""
     lowered = text.lower().replace("_", " ")
@@ -54,11 +56,13 @@ def parse_name(text: str) -> ChipName:
     return ChipName("".join(words), form, int(memory[1]) if memory else None)
 
 
+@lru_cache(maxsize=4096)
 def same_text(text: str) -> str:
     """A name as drivers print it, for exact comparison: case and separators do not count."""
     return "".join(_WORDS.findall(text.lower()))
 
 
+@lru_cache(maxsize=1024)
 def models_of(names: tuple[str, ...]) -> frozenset[str]:
     """Every model under which a chip with these names and aliases is found.
 

@@ -44,6 +44,7 @@ class ModelCatalog:
         self._entries: dict[str, ModelEntry] = {}
         self._overridden: dict[str, ModelEntry] = {}
         self._by_name: dict[str, ModelEntry] = {}
+        self._built: dict[str, tuple[ModelArchitecture, tuple[Assumption, ...]]] = {}
         for entry in sorted(bundled, key=lambda entry: normalized(entry.name)):
             self._entries[normalized(entry.name)] = entry
         for entry in user:
@@ -138,7 +139,10 @@ class ModelCatalog:
         return next(iter(found.values())) if len(shapes) == 1 else None
 
     def _from_entry(self, entry: ModelEntry, text: str) -> ResolvedModel:
-        architecture, assumptions = build_entry(entry)
+        found = self._built.get(entry.name)
+        if found is None:
+            found = self._built[entry.name] = build_entry(entry)
+        architecture, assumptions = found
         notes = [*_entry_notes(entry), *_quantized_note(text)]
         hidden = self.overridden(entry.name)
         if hidden is not None:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tuneplan.estimation.operations import Number
 from tuneplan.estimation.packing import best_fit_decreasing_efficiency
+from tuneplan.estimation.same import Same
 from tuneplan.frozen import dataclass
 from tuneplan.spec.data import TokenStatistics
 
@@ -84,14 +85,25 @@ def sample_lengths(statistics: TokenStatistics) -> Lengths:
 
     Between stated quantiles log length rises, bent so that the stand-in has the stated mean. What
     the bend cannot reach is reached by scaling all lengths (the stated quantiles and mean
-    contradict each other then).
+    contradict each other then). The array is shared: nobody writes into it.
     """
+    return _sample_lengths(Same(statistics))
+
+
+@lru_cache(maxsize=16)
+def _sample_lengths(statistics: Same[TokenStatistics]) -> Lengths:
+    lengths = _lengths_of(statistics.value)
+    lengths.flags.writeable = False
+    return lengths
+
+
+def _lengths_of(statistics: TokenStatistics) -> Lengths:
     if statistics.lengths:
         return np.sort(np.asarray(statistics.lengths, dtype=float))
     at = (np.arange(_STAND_IN_SAMPLES) + 0.5) / _STAND_IN_SAMPLES
     mean = statistics.mean_tokens
     if not statistics.quantiles:
-        spread = np.exp(LOG_LENGTH_SPREAD * _normal_quantiles(at))
+        spread = _log_normal()
         return np.asarray(np.sort(np.maximum(spread * max(mean, 1.0) / spread.mean(), 1.0)))
     shares, values = _joined_quantiles(statistics)
     if not mean:
@@ -108,6 +120,12 @@ def sample_lengths(statistics: TokenStatistics) -> Lengths:
     scaled = np.minimum(found * mean / found.mean(), max(math.exp(values[-1]), mean))
     scaled[-1] = max(scaled[-1], math.exp(values[-1]))
     return np.sort(scaled)
+
+
+@lru_cache(maxsize=1)
+def _log_normal() -> Lengths:
+    at = (np.arange(_STAND_IN_SAMPLES) + 0.5) / _STAND_IN_SAMPLES
+    return np.asarray(np.exp(LOG_LENGTH_SPREAD * _normal_quantiles(at)))
 
 
 def _joined_quantiles(statistics: TokenStatistics) -> tuple[list[float], list[float]]:

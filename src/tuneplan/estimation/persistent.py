@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import field
+from functools import lru_cache
 
 from tuneplan.estimation.optimizer_memory import (
     TrainedTensor,
@@ -110,8 +111,9 @@ def num_trained_layers(model: ModelArchitecture, recipe: TrainingRecipe, group: 
     return sum(position >= frozen for position in group.positions or range(group.count))
 
 
+@lru_cache(maxsize=128)
 def persistent(model: ModelArchitecture, recipe: TrainingRecipe) -> Persistent:
-    """Add up every weight and what it brings with it."""
+    """Add up every weight and what it brings with it; the sum is shared: nobody changes it."""
     model = as_trained(model, recipe)
     recipe = with_expert_targets(model, recipe)
     total = Persistent()

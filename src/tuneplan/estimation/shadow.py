@@ -94,9 +94,10 @@ class Meter:
 
         The peaks are the caller's to correct.
         """
-        if self.events is None or np.max(size) <= 0.0:
+        most = _most(size)
+        if self.events is None or most <= 0.0:
             return 0
-        key, most = -1 - since, float(np.max(size))  # no storage has such a key
+        key = -1 - since  # no storage has such a key
         self.events.insert(since, (key, most, name))
         self.events.append((key, -most, name))
         return 1
@@ -118,12 +119,17 @@ class Storage:
         self.name = name
         meter.take(size)
         if meter.events is not None:
-            meter.events.append((id(self), float(np.max(size)), name))
+            meter.events.append((id(self), _most(size), name))
 
     def __del__(self) -> None:
         self.meter.give(self.size)
         if self.meter.events is not None:
-            self.meter.events.append((id(self), -float(np.max(self.size)), self.name))
+            self.meter.events.append((id(self), -_most(self.size), self.name))
+
+
+def _most(size: Number) -> float:
+    """The largest of several sizes; NumPy would take longer for one than all else here."""
+    return float(np.max(size)) if isinstance(size, np.ndarray) else float(size)
 
 
 class Node:

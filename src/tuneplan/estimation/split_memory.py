@@ -101,8 +101,11 @@ def held_by(stage: Stage, recipe: TrainingRecipe, parallelism: Parallelism) -> P
     held = persistent(stage.model, recipe)
     if parallelism.expert > 1 and parallelism.shards_optimizer:
         share = _whole_experts(stage.model, recipe, parallelism.expert)
-        held.state_bytes += share.state_bytes
-        held.master_bytes += share.master_bytes
+        return replace(
+            held,
+            state_bytes=held.state_bytes + share.state_bytes,
+            master_bytes=held.master_bytes + share.master_bytes,
+        )
     return held
 
 

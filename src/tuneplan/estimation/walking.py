@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
 
 from tuneplan.estimation.entry import EntryProfile, entry_weights, keeps_fp32_streams, profile_entry
 from tuneplan.estimation.head import HeadProfile, profile_head
@@ -65,6 +68,19 @@ def walk_model(
     ``sequences`` and ``length`` may be arrays of one shape: many micro-batches at once.
     ``record`` also says what is alive at the peaks.
     """
+    if isinstance(sequences, np.ndarray) or isinstance(length, np.ndarray):
+        return _walk(model, recipe, parallelism, sequences, length, record)
+    return _known_walk(model, recipe, parallelism, sequences, length, record)
+
+
+def _walk(
+    model: ModelArchitecture,
+    recipe: TrainingRecipe,
+    parallelism: Parallelism,
+    sequences: Number,
+    length: Number,
+    record: bool,  # noqa: FBT001 - by position, as caches take it
+) -> Walked:
     model = as_trained(model, recipe)
     seen = seen_by_layers(with_expert_targets(model, recipe), parallelism)
     if recipe.autocast and keeps_fp32_streams(model):
@@ -110,6 +126,10 @@ def walk_model(
             accumulating=accumulating,
         ),
     )
+
+
+# One estimate walks a model up to eight times; a page asks again with little changed.
+_known_walk = lru_cache(maxsize=48, typed=True)(_walk)
 
 
 def parts_of(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Final
 
 from tuneplan.calibration.applying import MemoryPhysics, calibrated_memory, calibrated_step
@@ -166,21 +167,11 @@ def evaluate_memory(
     context = float(accelerator.context_bytes) if accelerator else DEFAULT_CONTEXT_BYTES
     reserving = None
     if loading is not None and longest is not None and can_replay(parallelism):
-        varies = batch.varies and not recipe.longest_first
-        shorter = [
-            walk(max(round(share * batch.worst_length), 1), record=True)
-            for share in (EARLIER_LENGTHS if varies else ())
-        ]
-        replay = replay_job(
-            job_of(longest, recipe, parallelism, compute_capability=capability, loading=loading,
-                   history=shorter)
+        reserving = _reserving(
+            model, recipe, parallelism, float(batch.sequences), batch.worst_length,
+            varies=batch.varies and not recipe.longest_first, capability=capability,
+            loading=loading,
         )  # fmt: skip
-        reserving = Reserving(
-            reserved_bytes=float(replay.peak_reserved_bytes),
-            worst_bytes=float(replay.reserved_after_history_bytes),
-            fragmentation_bytes=float(replay.fragmentation_bytes),
-            varies=varies,
-        )
     physics = MemoryPhysics(
         likely_bytes=float(likely.peak_bytes),
         limit_bytes=float(limit.peak_bytes),
@@ -216,6 +207,43 @@ def evaluate_memory(
     )
 
 
+# A page asks about the same memory again where it is time or money that changed.
+@lru_cache(maxsize=128, typed=True)
+def _reserving(
+    model: ModelArchitecture,
+    recipe: TrainingRecipe,
+    parallelism: Parallelism,
+    sequences: float,
+    longest: float,
+    *,
+    varies: bool,
+    capability: float | None,
+    loading: Loading,
+) -> Reserving:
+    """What the replayed allocator reserves, with earlier batches where their length varies."""
+
+    def walk(length: float) -> Walked:
+        return walk_model(
+            model, recipe, parallelism, sequences=sequences, length=length, record=True
+        )
+
+    shorter = [
+        walk(max(round(share * longest), 1)) for share in (EARLIER_LENGTHS if varies else ())
+    ]
+    replay = replay_job(
+        job_of(
+            walk(longest), recipe, parallelism, compute_capability=capability, loading=loading,
+            history=shorter,
+        )
+    )  # fmt: skip
+    return Reserving(
+        reserved_bytes=float(replay.peak_reserved_bytes),
+        worst_bytes=float(replay.reserved_after_history_bytes),
+        fragmentation_bytes=float(replay.fragmentation_bytes),
+        varies=varies,
+    )
+
+
 # Lengths of the batches that are played before the longest one, as shares of its own: the last
 # alone is the usual history, all of them (each a little too long for what is cached) a bad one.
 EARLIER_LENGTHS = (0.6, 0.7, 0.8, 0.9)
@@ -236,7 +264,7 @@ def _host(offloaded_bytes: float, model: ModelArchitecture, recipe: TrainingReci
 
 def listed_operations(walked: Walked) -> tuple[Operation, ...]:
     """Operations of a micro-batch with their counts filled in."""
-    return tuple(replace(operation, count=float(count)) for operation, count in walked.operations())
+    return tuple(operation.times(float(count)) for operation, count in walked.operations())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
