@@ -16,7 +16,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test check lint types rooms pytest fix bench reference accuracy docs lowest clean
+.PHONY: help demo test check lint types rooms pytest fix bench bench-page reference accuracy docs lowest clean
 .DEFAULT_GOAL := help
 
 help:
@@ -29,6 +29,7 @@ help:
 	@echo "make pytest     the tests alone"
 	@echo "make fix        let ruff put right what it can"
 	@echo "make bench      how fast it is, on this machine"
+	@echo "make bench-page how fast the page is, in Chromium, and under load"
 	@echo "make reference  write the pages and examples that are made from code"
 	@echo "make accuracy   fit the ranges to evidence/ and write docs/accuracy.md"
 	@echo "make docs       the documentation site in build/site: strict, and without a network"
@@ -96,6 +97,10 @@ fix: $(VENV)/for-tests
 	@$(BIN)/ruff check --fix .
 
 # --- the rest -------------------------------------------------------------------------------------
+
+bench-page: $(VENV)/for-tests
+	@$(BIN)/python bench/page.py
+	@$(BIN)/python bench/load.py
 
 bench: $(VENV)/for-tests
 	@$(BIN)/python bench/run.py

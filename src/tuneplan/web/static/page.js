@@ -93,7 +93,7 @@
     const answer = document.getElementById("answer");
     if (!answer) return;
     tellBeside(answer);
-    tuneplanCharts.draw(answer);
+    tuneplanCharts.draw(answer).then(() => document.dispatchEvent(new Event("answer:drawn")));
     const said = document.getElementById("said");
     if (said && said.textContent !== answer.dataset.said) said.textContent = answer.dataset.said;
     const query = answer.dataset.address.replace(/^[^?]*/, "");
