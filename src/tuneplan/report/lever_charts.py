@@ -42,64 +42,60 @@ def lever_bars(bars: Sequence[Bar], *, currency: str, width: int) -> dict[str, A
     ]
     wide = width > _NARROW
     each = (width - _LABEL) // max(1, len(panels)) - 18 if wide else width - 130
+    named = [bar.name for bar in bars]
     drawn = [
-        _panel(bars, field, title, width=each, named=not wide or not place)
+        _panel(field, title, width=each, names=named, labels=not wide or not place)
         for place, (field, title) in enumerate(panels)
     ]
-    return {"$schema": SCHEMA, "hconcat" if wide else "vconcat": drawn, "spacing": 14}
+    if any(bar.address for bar in bars):
+        for panel in drawn:
+            panel["layer"][0]["encoding"]["href"] = {"field": "address"}
+    return {
+        "$schema": SCHEMA,
+        "data": {"values": [_row(bar) for bar in bars]},
+        "hconcat" if wide else "vconcat": drawn,
+        "spacing": 14,
+    }
+
+
+def _row(bar: Bar) -> dict[str, Any]:
+    row = {"name": bar.name, "gib": bar.gib, "hours": bar.hours, "money": bar.money}
+    return {**row, "address": bar.address} if bar.address else row
 
 
 def _panel(
-    bars: Sequence[Bar], field: str, title: str, *, width: int, named: bool
+    field: str, title: str, *, width: int, names: Sequence[str], labels: bool
 ) -> dict[str, Any]:
-    values = [
-        {
-            "name": bar.name,
-            "change": getattr(bar, field),
-            "saves": getattr(bar, field) < 0,
-            **({"address": bar.address} if bar.address else {}),
-        }
-        for bar in bars
-        if getattr(bar, field) is not None
-    ]
-    encoding: dict[str, Any] = {
-        "y": {
-            "field": "name",
-            "type": "nominal",
-            "sort": [bar.name for bar in bars],
-            "title": None,
-            "axis": {"labelLimit": _LABEL - 20 if width > 100 else 120, "ticks": False}
-            if named
-            else None,
-        },
-        "x": {
-            "field": "change",
-            "type": "quantitative",
-            "title": title,
-            "axis": {"tickCount": 4, "gridColor": GRID},
-        },
-        "color": {
-            "field": "saves",
-            "type": "nominal",
-            "scale": {"domain": [True, False], "range": [FITS, TIGHT]},
-            "legend": None,
-        },
-    }
-    if any(bar.address for bar in bars):
-        encoding["href"] = {"field": "address"}
+    axis = {"title": None, "labelLimit": _LABEL - 30 if labels and width > 100 else 120}
     return {
         "width": width,
         "height": {"step": 22},
         "layer": [
             {
-                "data": {"values": values},
                 "mark": {"type": "bar", "size": 11, "cornerRadius": 2},
-                "encoding": encoding,
+                "encoding": {
+                    "y": {
+                        "field": "name",
+                        "type": "nominal",
+                        "sort": list(names),
+                        "title": say("Change"),
+                        "axis": {**axis, "ticks": False} if labels else None,
+                    },
+                    "x": {
+                        "field": field,
+                        "type": "quantitative",
+                        "title": title,
+                        "axis": {"tickCount": 4, "gridColor": GRID},
+                    },
+                    "color": {
+                        "condition": {"test": f"datum.{field} < 0", "value": FITS},
+                        "value": TIGHT,
+                    },
+                },
             },
             {
-                "data": {"values": [{"zero": 0}]},
                 "mark": {"type": "rule", "color": MUTED},
-                "encoding": {"x": {"field": "zero", "type": "quantitative"}},
+                "encoding": {"x": {"datum": 0}},
             },
         ],
     }

@@ -15,6 +15,7 @@ SCHEMA: Final = "https://vega.github.io/schema/vega-lite/v6.json"
 WIDE: Final = 660  # of a chart on a page of a screen or of paper
 NARROW: Final = 270  # and of a telephone
 _NARROW: Final = 400  # below so many units of width, labels stand above bars
+_BARE: Final = {"title": None}  # an axis whose title only a table of the figures shows
 # What the terms of memory are put together as, so that few colours tell them apart.
 _GROUPS: Final = {
     "frozen_weights": "weights",
@@ -181,20 +182,27 @@ def interval_bars(rows: Sequence[Interval], *, title: str, width: int) -> dict[s
         "field": "name",
         "type": "nominal",
         "sort": [row.name for row in rows],
-        "title": None,
-        "axis": None if len(rows) == 1 else {"labelLimit": 180 if width > _NARROW else 120},
+        "title": say("Plan"),
+        "axis": None
+        if len(rows) == 1
+        else {**_BARE, "labelLimit": 180 if width > _NARROW else 120},
     }
-    x = {"type": "quantitative", "title": title, "scale": {"zero": True}}
+    axis = {"title": title, "tickCount": 10 if width > _NARROW else 5}
+    scale = {"zero": True}
     layers: list[dict[str, Any]] = [
         {
             "data": {"values": values},
             "mark": {"type": "bar", "size": 12, "cornerRadius": 3, "color": SERIES[0]},
-            "encoding": {"y": name, "x": {"field": "low", **x}, "x2": {"field": "high"}},
+            "encoding": {
+                "y": name,
+                "x": _along("low", say("low"), axis, scale),
+                "x2": {"field": "high", "title": say("high")},
+            },
         },
         {
             "data": {"values": values},
             "mark": {"type": "tick", "color": INK, "thickness": 3, "size": 20},
-            "encoding": {"y": name, "x": {"field": "likely", **x}},
+            "encoding": {"y": name, "x": _along("likely", say("likely"), axis, scale)},
         },
     ]
     if limits:
@@ -202,7 +210,7 @@ def interval_bars(rows: Sequence[Interval], *, title: str, width: int) -> dict[s
             {
                 "data": {"values": limits},
                 "mark": {"type": "tick", "color": ALARM, "thickness": 3, "size": 26},
-                "encoding": {"y": name, "x": {"field": "limit", **x}},
+                "encoding": {"y": name, "x": _along("limit", say("limit"), axis, scale)},
             }
         )
     return {
@@ -210,6 +218,19 @@ def interval_bars(rows: Sequence[Interval], *, title: str, width: int) -> dict[s
         "width": width,
         "height": {"step": 30},
         "layer": layers,
+    }
+
+
+def _along(
+    field: str, title: str, axis: Mapping[str, Any], scale: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A figure on an axis that others share: ``title`` is its own, the axis has one for all."""
+    return {
+        "field": field,
+        "type": "quantitative",
+        "title": title,
+        "axis": dict(axis),
+        "scale": dict(scale),
     }
 
 
@@ -248,19 +269,23 @@ def cost_time_scatter(
     shown = [*options, *others]
     front = [{"hours": one.hours[1], "money": one.money[1]} for one in cheaper_and_faster(shown)]
     wide = _spread(shown)
-    x = {
-        "type": "quantitative",
-        "title": say("hours until it is done"),
-        "scale": _scale([one.hours for one in shown], logarithmic=wide),
+    along = {"title": say("hours until it is done")}
+    up = {"title": say("cost in {currency}", currency=currency)}
+    hours = _scale([one.hours for one in shown], logarithmic=wide)
+    money = _scale([one.money for one in shown], logarithmic=wide)
+    x = _along("hours", say("hours, likely"), along, hours)
+    y = _along("money", say("cost, likely"), up, money)
+    across = {
+        "x": _along("h_low", say("hours, low"), along, hours),
+        "x2": {"field": "h_high", "title": say("hours, high")},
+        "y": y,
     }
-    y = {
-        "type": "quantitative",
-        "title": say("cost in {currency}", currency=currency),
-        "scale": _scale([one.money for one in shown], logarithmic=wide),
+    upward = {
+        "y": _along("m_low", say("cost, low"), up, money),
+        "y2": {"field": "m_high", "title": say("cost, high")},
+        "x": x,
     }
-    across = {"x": {"field": "h_low", **x}, "x2": {"field": "h_high"}, "y": {"field": "money", **y}}
-    upward = {"y": {"field": "m_low", **y}, "y2": {"field": "m_high"}, "x": {"field": "hours", **x}}
-    point = {"x": {"field": "hours", **x}, "y": {"field": "money", **y}}
+    point = {"x": x, "y": y}
     dots = {
         "data": {"values": [_point(one) for one in others]},
         "mark": {"type": "point", "filled": True, "size": 22, "color": MUTED, "opacity": 0.8},
@@ -300,7 +325,10 @@ def cost_time_scatter(
                         "mark": {"type": "point", "filled": True, "size": 90, "color": SERIES[0]},
                         "encoding": {**point, **_pointed_at(options)},
                     },
-                    {"mark": named, "encoding": {**point, "text": {"field": "name"}}},
+                    {
+                        "mark": named,
+                        "encoding": {**point, "text": {"field": "name", "title": say("Plan")}},
+                    },
                 ],
             },
         ],

@@ -152,7 +152,8 @@ def signed_text(value: float) -> str:
     """A difference with its sign; what hardly differs is 0."""
     if abs(value) < 0.005:
         return "0"
-    return _with_sign(("-" if value < 0 else "+") + number_text(abs(value)))
+    size = number_text(abs(value)) if abs(value) >= 1 else f"{abs(value):.2f}"
+    return _with_sign(("-" if value < 0 else "+") + size)
 
 
 def _with_sign(text: str) -> str:
