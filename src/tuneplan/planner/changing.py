@@ -24,17 +24,22 @@ _OF_RECIPE: Final = ("adapter", "quantization", "training", "parallelism")
 
 def with_settings(job: StatedJob, settings: Mapping[str, Any]) -> StatedJob:
     """The job with these key paths of the job file stated; None makes one blank."""
+    changed = job
+    for path, value in with_blanks(settings).items():
+        changed = _with(changed, path, value)
+    choices = {path: values for path, values in job.choices.items() if path not in settings}
+    return replace(changed, choices=choices)
+
+
+def with_blanks(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The same key paths, and as None those that say the same thing in another way."""
     blanks = {
         other: None
         for path in settings
         for other in _REPLACES.get(path, ())
         if other not in settings
     }
-    changed = job
-    for path, value in (blanks | dict(settings)).items():
-        changed = _with(changed, path, value)
-    choices = {path: values for path, values in job.choices.items() if path not in settings}
-    return replace(changed, choices=choices)
+    return blanks | dict(settings)
 
 
 def _with(job: StatedJob, path: str, value: Any) -> StatedJob:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from functools import cache
 
-from tuneplan.web.views import fit
+from tuneplan.web.views import compare, fit, levers, plan, why
 from tuneplan.web.views.view import View
 
 
 @cache
 def views() -> tuple[View, ...]:
     """Every view, in the order of the navigation."""
-    return (fit.VIEW,)
+    return (fit.VIEW, plan.VIEW, levers.VIEW, compare.VIEW, why.VIEW)
 
 
 @cache
