@@ -334,6 +334,9 @@ class ExplainAnswer(Header):
     figures: list[ExplainedFigure] = Field(
         default_factory=list, description="All that can be explained for this job."
     )
+    assumptions: list[Assumption] = Field(
+        default_factory=list, description="Of the estimate that the figure stands in."
+    )
 
 
 class Fact(Part):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field, JsonValue
 
 from tuneplan.contract.answers import ErrorEntry, EstimateBody
-from tuneplan.contract.parts import Header, Part
+from tuneplan.contract.parts import Assumption, Header, Part
 
 
 class ComparedPlan(Part):
@@ -37,3 +37,6 @@ class CompareAnswer(Header):
     plans: list[ComparedPlan]
     differences: list[ComparedKey]
     best: list[ComparedFigure]
+    assumptions: list[Assumption] = Field(
+        default_factory=list, description="Of the first plan; each estimate has its own."
+    )

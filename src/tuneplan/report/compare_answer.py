@@ -48,6 +48,7 @@ def compare_answer(plans: Sequence[Compared], *, as_of: str) -> CompareAnswer:
         plans=models,
         differences=list(_differences(models)),
         best=list(_best(models)),
+        assumptions=models[0].estimate.assumptions if models[0].estimate else [],
     )
 
 

@@ -194,7 +194,7 @@ def _settings_table(settings: list[ExplainedInput], page: Page) -> RenderableTyp
             (
                 f"{one.name} = {amount_text(one.value, one.unit)}",
                 basis_label(one.basis),
-                "\n".join(part for part in (one.source, _how(one)) if part),
+                "\n".join(part for part in (one.source, unusual_way(one)) if part),
             )
             for one in settings
         ],
@@ -202,6 +202,6 @@ def _settings_table(settings: list[ExplainedInput], page: Page) -> RenderableTyp
     )
 
 
-def _how(one: ExplainedInput) -> str | None:
+def unusual_way(one: ExplainedInput) -> str | None:
     """How to set it, where it is not the usual way."""
     return None if one.how_to_set == f"--set {one.name}=VALUE" else one.how_to_set

@@ -58,6 +58,7 @@ def explain_answer(
         unit=node.unit,
         tree=[node],
         figures=list(_known_figures(context)),
+        assumptions=context.body.assumptions,
     )
 
 

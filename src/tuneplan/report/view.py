@@ -39,12 +39,14 @@ class Cell:
     Attributes:
         link: On the page: the address that the text leads to. Documents leave it out.
         tone: On the page: a verdict, ``quiet``, ``differs``, ``better`` or ``worse``; mostly empty.
+        remark: On the page: words under it.
     """
 
     text: str
     amounts: tuple[Amount, ...] = ()
     link: str = ""
     tone: str = ""
+    remark: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 from tuneplan.contract.levered import LeverEffect, LeverFigures, LeversAnswer
 from tuneplan.contract.parts import MoneyRange, Range
 from tuneplan.language import say
-from tuneplan.report.amounts import words
+from tuneplan.report.amounts import (
+    duration_range_cell,
+    gib_range_cell,
+    money_range_cell,
+    words,
+)
 from tuneplan.report.lever_charts import Bar, lever_bars
 from tuneplan.report.plan_charts import NARROW, WIDE
-from tuneplan.report.tables import (
-    UNKNOWN,
-    bytes_range_text,
-    money_range_text,
-    number_text,
-    time_range_text,
-)
+from tuneplan.report.tables import UNKNOWN, number_text
 from tuneplan.report.verdict import fit_sentence, percent_text, verdict_text
 from tuneplan.report.view import (
     Amount,
@@ -43,7 +43,11 @@ def levers_sections(answer: LeversAnswer, *, address: Address | None = None) -> 
     """Where the job stands, what helps, and what does not with the reason."""
     helping = [one for one in answer.levers if one.cannot_help_because is None]
     idle = [one for one in answer.levers if one.cannot_help_because is not None]
-    blocks: list[Block] = [_now(answer.now)]
+    blocks: list[Block] = []
+    if answer.now.fit is not None:
+        fit = answer.now.fit
+        blocks.append(Paragraph(text=fit_sentence(fit), tone=fit.verdict))
+    blocks.append(_now(answer.now))
     if helping:
         blocks += [_table(answer, helping, address), _chart(answer, helping, address)]
     else:
@@ -58,18 +62,19 @@ def levers_sections(answer: LeversAnswer, *, address: Address | None = None) -> 
 
 def _now(now: LeverFigures) -> Facts:
     rows = [
-        Fact(name=say("Memory"), cell=words(bytes_range_text(now.peak_bytes))),
-        Fact(name=say("Duration"), cell=words(time_range_text(now.total_s))),
-        Fact(name=say("Cost"), cell=words(money_range_text(now.cost))),
+        Fact(name=say("Memory"), cell=gib_range_cell(now.peak_bytes)),
+        Fact(name=say("Duration"), cell=duration_range_cell(now.total_s)),
+        Fact(name=say("Cost"), cell=money_range_cell(now.cost)),
     ]
     if now.fit is not None:
+        chance = percent_text(now.fit.probability_fits)
         verdict = Fact(
             name=say("Verdict"),
-            cell=Cell(text=verdict_text(now.fit.verdict), tone=now.fit.verdict),
-            remark=fit_sentence(now.fit),
+            cell=words(verdict_text(now.fit.verdict)),
+            remark=say("probability {chance}", chance=chance),
         )
         rows.insert(0, verdict)
-    return Facts(title=say("As it is now"), rows=tuple(rows))
+    return Facts(title=say("As it is now"), rows=tuple(rows), tiles=True)
 
 
 def _table(answer: LeversAnswer, rows: Sequence[LeverEffect], address: Address | None) -> Table:
@@ -104,9 +109,8 @@ def _row(answer: LeversAnswer, one: LeverEffect, address: Address | None) -> tup
 
 
 def _name(one: LeverEffect, address: Address | None) -> Cell:
-    text = f"{one.change} ({one.note})" if one.note else one.change
     link = address(one.settings) if address is not None and one.settings else ""
-    return Cell(text=text, link=link)
+    return Cell(text=one.change, link=link, remark=one.note or "")
 
 
 def _difference(saves: Range | None, *, scale: float, unit: str) -> Cell:
@@ -169,9 +173,10 @@ def _then(now: LeverFigures, one: LeverEffect) -> Cell:
     verdict = verdict_text(fit.verdict)
     if fit.verdict == "tight":
         verdict = f"{verdict} ({percent_text(fit.probability_fits)})"
+    before = ""
     if now.fit is not None and now.fit.verdict != fit.verdict:
-        verdict = say("{before} → {after}", before=verdict_text(now.fit.verdict), after=verdict)
-    return Cell(text=verdict, tone=fit.verdict)
+        before = say("now: {verdict}", verdict=verdict_text(now.fit.verdict))
+    return Cell(text=verdict, tone=fit.verdict, remark=before)
 
 
 def asks_label(price: str) -> str:
@@ -236,8 +241,8 @@ def _idle(rows: Sequence[LeverEffect], address: Address | None) -> Table:
             (
                 _name(one, address),
                 words(one.cannot_help_because or ""),
-                _difference(one.saves_bytes, scale=GIB, unit="GiB"),
-                _difference(one.saves_s, scale=HOUR_S, unit="h"),
+                replace(_difference(one.saves_bytes, scale=GIB, unit="GiB"), tone="quiet"),
+                replace(_difference(one.saves_s, scale=HOUR_S, unit="h"), tone="quiet"),
             )
             for one in rows
         ),

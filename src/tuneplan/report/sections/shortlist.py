@@ -94,7 +94,8 @@ def _best(answer: PlanAnswer, page: PlanPage) -> PageSection:
     chart = _scatter(answer, page)
     if chart is not None:
         blocks.append(chart)
-    return PageSection(name="plan", title=say("Plan"), blocks=tuple(blocks))
+    title = say("The {goal} plan", goal=goal_label(answer.goal))
+    return PageSection(name="plan", title=title, blocks=tuple(blocks))
 
 
 def _scatter(answer: PlanAnswer, page: PlanPage) -> Chart | None:
@@ -170,7 +171,6 @@ def _list(answer: PlanAnswer, page: PlanPage) -> PageSection:
         _sortable(Column(name=say("Card-hours"), amounts=3, unit="h"), "card_hours", page),
         _sortable(Column(name=say("Cost"), amounts=3, unit=currency), "cost", page),
         Column(name=say("Against plan 1"), amounts=1, unit="%"),
-        Column(name=say("Compare")),
     )
     entries = sorted(
         answer.entries,
@@ -239,25 +239,31 @@ def _place(entry: PlanEntry, sort: str) -> float:
 def _row(entry: PlanEntry, first: PlanEntry, page: PlanPage) -> tuple[Cell, ...]:
     estimate = entry.estimate
     hardware, time, fit = estimate.hardware, estimate.time, estimate.fit
-    on = f"{hardware.count} x {hardware.accelerator}" if hardware else UNKNOWN
-    labels = ", ".join(map(goal_label, entry.labels))
-    how = f"{on}{'*' if entry.pareto else ''}: {how_text(entry.settings)}"
-    if labels:
+    on = UNKNOWN
+    if hardware is not None:
+        on = f"{hardware.count} x {short_accelerator(hardware.accelerator)}"
+    how = how_text(entry.settings)
+    if entry.labels:
+        labels = ", ".join(map(goal_label, entry.labels))
         how = say("{how} ({labels})", how=how, labels=labels)
-    compare = Cell(text="")
+    against = against_cell(entry, first)
     if entry is not first:
         address = page.compared([first.settings, entry.settings])
-        compare = Cell(text=say("with plan 1"), link=address)
+        text = against.text if against.amounts else say("compare")
+        against = replace(against, text=text, link=address)
     return (
         count_cell(entry.rank),
-        Cell(text=how, link=page.opened(entry.settings)),
+        Cell(
+            text=f"{on}{'*' if entry.pareto else ''}",
+            link=page.opened(entry.settings),
+            remark=how,
+        ),
         Cell(text=verdict_cell_text(fit), tone=fit.verdict if isinstance(fit, Fit) else ""),
         gib_range_cell(estimate.memory.peak_bytes),
         hours_range_cell(time.total_s if time else None),
         range_cell(estimate.accelerator_hours, unit="h"),
         money_range_cell(estimate.cost.total if estimate.cost else None),
-        against_cell(entry, first),
-        compare,
+        against,
     )
 
 

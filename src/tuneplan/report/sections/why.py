@@ -14,6 +14,7 @@ from tuneplan.report.explain import (
     node_label,
     settings_of,
     symbol_text,
+    unusual_way,
 )
 from tuneplan.report.explain_answer import whole_name
 from tuneplan.report.verdict import percent_text, verdict_text
@@ -58,7 +59,7 @@ def why_sections(answer: ExplainAnswer, *, address: Address) -> tuple[PageSectio
     if settings:
         blocks.append(_settings(settings))
     return (
-        PageSection(name="why", title=say("Why"), blocks=tuple(blocks)),
+        PageSection(name="why", title=figure_label(answer.figure), blocks=tuple(blocks)),
         PageSection(name="figures", title=say("Every figure"), blocks=(_index(answer, address),)),
     )
 
@@ -183,12 +184,9 @@ def _settings(settings: Sequence[ExplainedInput]) -> Table:
             (
                 words(one.name),
                 words(symbol_text(one)),
-                Cell(
-                    text=basis_label(one.basis),
-                    tone="quiet" if one.basis == "assumed" else "",
-                ),
+                Cell(text=basis_label(one.basis), tone="basis"),
                 words(one.source or ""),
-                words(one.how_to_set or ""),
+                words(unusual_way(one) or ""),
             )
             for one in settings
         ),
@@ -216,6 +214,6 @@ def _indexed(one: ExplainedFigure, answer: ExplainAnswer, address: Address) -> t
             link="" if one.name == answer.figure else address(one.name),
         ),
         words(figure_text(one.name, one.value, one.unit)),
-        words(basis_label(str(basis)) if basis else ""),
+        Cell(text=basis_label(str(basis)), tone="basis") if basis else words(""),
         Cell(text=one.name, tone="quiet"),
     )
