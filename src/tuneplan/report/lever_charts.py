@@ -42,9 +42,8 @@ def lever_bars(bars: Sequence[Bar], *, currency: str, width: int) -> dict[str, A
     ]
     wide = width > _NARROW
     each = (width - _LABEL) // max(1, len(panels)) - 18 if wide else width - 130
-    named = [bar.name for bar in bars]
     drawn = [
-        _panel(field, title, width=each, names=named, labels=not wide or not place)
+        _panel(field, title, width=each, labels=not wide or not place)
         for place, (field, title) in enumerate(panels)
     ]
     if any(bar.address for bar in bars):
@@ -63,9 +62,7 @@ def _row(bar: Bar) -> dict[str, Any]:
     return {**row, "address": bar.address} if bar.address else row
 
 
-def _panel(
-    field: str, title: str, *, width: int, names: Sequence[str], labels: bool
-) -> dict[str, Any]:
+def _panel(field: str, title: str, *, width: int, labels: bool) -> dict[str, Any]:
     axis = {"title": None, "labelLimit": _LABEL - 30 if labels and width > 100 else 120}
     return {
         "width": width,
@@ -77,7 +74,7 @@ def _panel(
                     "y": {
                         "field": "name",
                         "type": "nominal",
-                        "sort": list(names),
+                        "sort": None,  # as the rows come, so that a new order is no new chart
                         "title": say("Change"),
                         "axis": {**axis, "ticks": False} if labels else None,
                     },
