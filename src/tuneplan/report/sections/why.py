@@ -17,6 +17,7 @@ from tuneplan.report.explain import (
     unusual_way,
 )
 from tuneplan.report.explain_answer import whole_name
+from tuneplan.report.labels import basis_label
 from tuneplan.report.verdict import percent_text, verdict_text
 from tuneplan.report.view import (
     Cell,
@@ -156,18 +157,6 @@ def _symbol(one: ExplainedInput) -> Fact:
         remark = say("{basis}: {source}", basis=remark, source=one.source)
     name = one.name if is_setting(one) else translate(one.name)
     return Fact(name=name, cell=words(symbol_text(one)), remark=remark)
-
-
-def basis_label(basis: str) -> str:
-    """On what a figure rests, in a word."""
-    return {
-        "stated": say("stated"),
-        "assumed": say("assumed"),
-        "analytic": say("analytic"),
-        "traced": say("traced"),
-        "calibrated": say("calibrated"),
-        "measured": say("measured"),
-    }.get(basis, basis)
 
 
 def _settings(settings: Sequence[ExplainedInput]) -> Table:
