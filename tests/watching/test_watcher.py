@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tuneplan.devices import DeviceSample
 from tuneplan.spec.answer import Estimate
 from tuneplan.spec.run_log import LogPoint, Metric
 from tuneplan.watching.alerts import STOPPED_AFTER_GAPS
-from tuneplan.watching.devices import DeviceSample
 from tuneplan.watching.following import News
 from tuneplan.watching.watcher import UNKNOWN_PAUSE_S, Expected, Look, Watcher
 

@@ -29,6 +29,14 @@ from tuneplan.units import parse_bytes, parse_seconds
     help="Load the weights of this folder; random ones are as fast and as large.",
 )
 @click.option("--random-weights", is_flag=True, help="Nothing is downloaded (the default).")
+@click.option(
+    "--image",
+    "images",
+    multiple=True,
+    metavar="HEIGHTxWIDTH",
+    help="A picture of every row, in pixels as the processor leaves it; several are several.",
+)
+@click.option("--synthetic", is_flag=True, help="Random tokens, also where the data is at hand.")
 @click.option("--store", metavar="FILE", help="Where measurements are kept; see tuneplan store.")
 @click.option("--no-store", is_flag=True, help="Keep nothing.")
 @answer_options
@@ -42,25 +50,31 @@ def command(
     device: str,
     weights: str | None,
     random_weights: bool,
+    images: tuple[str, ...],
+    synthetic: bool,
     store: str | None,
     no_store: bool,
     as_json: bool,
 ) -> None:
     """Train a few steps of JOB here, for real, and measure them beside the prediction.
 
-    transformers and PEFT run as the job says, on random tokens in rows of the lengths of its data,
-    the worst batch first. Ends when the step time is steady, or after --steps. Out of memory is an
-    answer.
+    TRL or transformers' Trainer, with PEFT, as the job says: on a sample of its data, or on random
+    tokens in rows as long as those of the data, the worst batch among them. Ends when the step time
+    is steady, or after --steps. Out of memory is an answer.
     """
+    import os
     from contextlib import ExitStack
     from datetime import UTC, datetime
 
+    from tuneplan.devices import NoDevices, devices_here
     from tuneplan.planner.estimate import estimate_job
-    from tuneplan.planner.pilot import PilotLimits, pilot_job
+    from tuneplan.planner.pilot import pilot_job
+    from tuneplan.planner.pilot_request import PilotChoices, PilotLimits
     from tuneplan.planner.sources import sources_for
     from tuneplan.report.piloted import pilot_answer, pilot_text
     from tuneplan.store.paths import store_path
     from tuneplan.store.store import Store
+    from tuneplan.tracing.images import image_size
 
     for flag, value in (("--store", store), ("--weights", weights)):
         refuse_blank(flag, value)
@@ -84,8 +98,17 @@ def command(
             sources,
             measured_at=datetime.now(tz=UTC).isoformat(timespec="seconds"),
             limits=limits,
-            device=device,
-            weights=weights,
+            choices=PilotChoices(
+                device=device,
+                weights=weights,
+                images=tuple(map(image_size, images)),
+                synthetic=synthetic,
+            ),
             append=append,
+            devices=(
+                NoDevices()
+                if device == "cpu"
+                else devices_here(os.environ.get("CUDA_VISIBLE_DEVICES"))
+            ),
         )
     show(pilot_answer(done, as_of=day.isoformat()), pilot_text, as_json=as_json)

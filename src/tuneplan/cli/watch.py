@@ -60,9 +60,9 @@ def command(
     With --job the speed is held against the plan and the cost of the whole run is told. Ends when
     the run does, or with Ctrl-C. With --json each look is a line.
     """
+    from tuneplan.devices import devices_here
     from tuneplan.planner.watch import expected_of, watched_run
     from tuneplan.report.watched import watch_answer
-    from tuneplan.watching.devices import devices_here
     from tuneplan.watching.following import Following
     from tuneplan.watching.watcher import Watcher
 

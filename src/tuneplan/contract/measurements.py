@@ -82,6 +82,7 @@ class MeasurementDocument(_Document):
     peak: PeakDocument = Field(default_factory=PeakDocument)
     power_w: NotNegative | None = None
     utilization_fraction: NotNegative | None = None
+    temperature_c: FiniteFloat | None = None
     measured_at: str | None = None
     source: list[str] = Field(default_factory=list)
 

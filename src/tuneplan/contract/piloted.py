@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import FiniteFloat
+from pydantic import Field, FiniteFloat
 
 from tuneplan.contract.answers import EstimateBody
 from tuneplan.contract.learned import LearnedFigure
-from tuneplan.contract.parts import Bytes, Header, Notice, Part, Range
+from tuneplan.contract.parts import Assumption, Bytes, Fraction, Header, Notice, Part, Range
 
 
 class PilotStep(Part):
@@ -38,6 +38,12 @@ class PilotPeak(Part):
     host_bytes: Bytes | None
 
 
+class PilotRank(PilotPeak):
+    """One of several processes: its memory, and its own mean step once the warm-up is over."""
+
+    step_s: FiniteFloat | None
+
+
 class PilotEnvironment(Part):
     """What it ran on."""
 
@@ -60,6 +66,9 @@ class PilotMoved(Part):
 class PilotAnswer(Header):
     """A short real run. ``status``: ok, oom, timeout, failed or interrupted.
 
+    Of several processes, steps are as long as on the slowest and ``peak`` is of the worst one;
+    ``ranks`` has each. ``assumptions`` are those of the pilot itself.
+
     ``before`` and ``after`` are the estimate without and with what was measured here; ``after`` is
     null where nothing could be learned.
     """
@@ -72,10 +81,14 @@ class PilotAnswer(Header):
     steps: list[PilotStep]
     stable: PilotStable
     peak: PilotPeak
+    ranks: list[PilotRank] = Field(default_factory=list)
     power_w: FiniteFloat | None
+    utilization_fraction: Fraction | None = None
+    temperature_c: FiniteFloat | None = None
     figures: list[LearnedFigure]
     measurement_id: str | None
     before: EstimateBody
     after: EstimateBody | None
     moved: list[PilotMoved]
+    assumptions: list[Assumption] = Field(default_factory=list)
     warnings: list[Notice]

@@ -47,3 +47,32 @@ def pilot_lengths(
         tuple(int(one) for one in drawn[start : start + rows]) for start in range(0, count, rows)
     ]
     return (worst, *fair)
+
+
+def packed_lengths(
+    statistics: TokenStatistics | None,
+    *,
+    rows: int,
+    max_length: int,
+    num_tokens: int,
+    seed: int = 0,
+) -> tuple[tuple[int, ...], ...]:
+    """Lengths of samples, in groups of ``rows``, that a trainer packs by itself.
+
+    Args:
+        statistics: None where nothing is known of the data: every sample fills a row.
+        rows: In a micro-batch.
+        max_length: Where samples are cut, and what rows are filled up to.
+        num_tokens: Of all samples together, about.
+        seed: Of the order.
+    """
+    if statistics is None or not statistics.num_samples:
+        return ((max_length,) * rows,) * max(num_tokens // (rows * max_length), 1)
+    generator = np.random.default_rng(seed)
+    known = np.clip(np.round(sample_lengths(statistics)), 1, max_length).astype(int)
+    groups = max(round(num_tokens / float(known.mean()) / rows), 1)
+    count = groups * rows
+    quantiles = (np.arange(count) + generator.random(count)) / count
+    drawn = known[np.minimum((quantiles * len(known)).astype(np.int64), len(known) - 1)]
+    generator.shuffle(drawn)
+    return tuple(map(tuple, drawn.reshape(groups, rows).tolist()))

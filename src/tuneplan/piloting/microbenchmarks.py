@@ -152,7 +152,7 @@ def _context_bytes(device: str) -> int | None:
         from transformers import Trainer  # noqa: F401
     except ImportError:
         return None
-    from tuneplan.piloting.worker import host_bytes
+    from tuneplan.piloting.surroundings import host_bytes
 
     return host_bytes()
 
@@ -207,7 +207,7 @@ def _wait(torch: Any, device: str) -> None:
 def _name(torch: Any, device: str) -> str:
     if device == "cuda":
         return str(torch.cuda.get_device_name(0))
-    from tuneplan.piloting.worker import processor
+    from tuneplan.piloting.surroundings import processor
 
     return f"{processor()} ({torch.get_num_threads()} threads)"
 

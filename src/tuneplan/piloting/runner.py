@@ -13,12 +13,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field, replace
 from pathlib import Path
 from typing import IO, Any, Final
 
+from tuneplan.devices import Devices, NoDevices
 from tuneplan.frozen import dataclass
+from tuneplan.piloting.device_watch import DeviceWatch, Watched
 from tuneplan.piloting.stability import Steadiness, steadiness
 from tuneplan.piloting.wire import PilotRequest, write_request
 from tuneplan.spec.measurement import (
@@ -34,8 +36,18 @@ _POLL_S: Final = 0.1
 _LOAD_LIMIT_S: Final = 600.0  # for imports, weights and the first step, beside the time limit
 _LAST_LINES: Final = 15
 _KILLED: Final = -signal.SIGKILL
+_LAUNCHER_KILLED: Final = "exitcode  : -9"  # torchrun's report of a process that the kernel ended
+_GRACE_S: Final = 5.0  # for the others to end, once one process has failed
 
 Progress = Callable[[str, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankFigures:
+    """One process of several: its memory, and its own mean step once the warm-up is over."""
+
+    peak: MeasuredPeak
+    step_s: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +55,10 @@ class PilotRun:
     """What the child did.
 
     Attributes:
+        steps: Each as long as on the slowest device.
+        peak: Of the worst device.
+        ranks: Each process, in the order of their ranks; empty where the run did not end.
+        watched: What the driver told while it trained.
         steady: None where there were no steps.
         said: The last lines that the libraries printed.
         reason: What the child says of a failure, in the library's own words.
@@ -58,6 +74,8 @@ class PilotRun:
     said: str
     reason: str | None
     elapsed_s: float
+    ranks: tuple[RankFigures, ...] = ()
+    watched: Watched = Watched()
 
 
 def run_pilot(
@@ -66,6 +84,7 @@ def run_pilot(
     python: str = sys.executable,
     num_processes: int = 1,
     progress: Progress = lambda _stage, _steps: None,
+    devices: Devices | None = None,
 ) -> PilotRun:
     """Train a few steps in a child process and say what was measured.
 
@@ -74,7 +93,9 @@ def run_pilot(
         python: The interpreter that does it.
         num_processes: One a device; several are started by ``torchrun``.
         progress: Told the stage and the steps done.
+        devices: Asked for power, use and temperature while it trains.
     """
+    watch = DeviceWatch(devices or NoDevices())
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="tuneplan-pilot-") as folder:
         asked, events = Path(folder) / "request.json", Path(folder) / "events.jsonl"
@@ -82,13 +103,24 @@ def run_pilot(
         events.touch()
         with (Path(folder) / "said.txt").open("w+b") as said:
             process = _started(_command(python, num_processes, asked, events), said)
+            log = _Log()
+
+            def look() -> None:
+                progress(log.stage or "load", len(log.steps))
+                if log.steps:
+                    watch.look()
+
             try:
-                status, log = _follow(process, events, request, progress)
+                status = _follow(process, events, request, log, look)
             finally:  # also where the user interrupts: the whole group ends
-                _end(process)
+                log.read(events)
+                _end(process, log.processes)
             said.seek(0)
             text = said.read().decode("utf-8", errors="replace")
-    return _run(status, log, text, time.perf_counter() - started)
+    if status is Status.FAILED and log.end is None and _LAUNCHER_KILLED in text:
+        status = Status.OOM
+    run = _run(status, log, text, time.perf_counter() - started)
+    return replace(run, watched=watch.seen())
 
 
 def _started(words: list[str], said: IO[bytes]) -> subprocess.Popen[bytes]:
@@ -111,7 +143,7 @@ def _started(words: list[str], said: IO[bytes]) -> subprocess.Popen[bytes]:
         if main:
             signal.signal(signal.SIGINT, before)
     if interrupted:
-        _end(process)
+        _end(process, ())
         raise KeyboardInterrupt
     return process
 
@@ -144,6 +176,8 @@ class _Log:
     end: dict[str, Any] | None = None
     peak: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
+    ranks: list[dict[str, Any]] = field(default_factory=list)
+    processes: list[int] = field(default_factory=list)
     position: int = 0
 
     def read(self, path: Path) -> None:
@@ -167,27 +201,45 @@ class _Log:
                 self.peak = facts
             case "environment":
                 self.environment = facts
-            case "oom" | "failed" | "done":
+            case "ranks":
+                self.ranks = facts["ranks"]
+            case "process":
+                self.processes.append(facts["pid"])
+            case "oom":
                 self.end = dict(event)
+            case "failed" | "done":
+                # Once one process is out of memory, the others fail for want of it.
+                self.end = self.end or dict(event)
+
+    @property
+    def broken(self) -> bool:
+        """Whether a process has come to a bad end."""
+        return self.end is not None and self.end["event"] != "done"
 
 
 def _follow(
-    process: subprocess.Popen[bytes], events: Path, request: PilotRequest, progress: Progress
-) -> tuple[Status, _Log]:
-    log = _Log()
+    process: subprocess.Popen[bytes],
+    events: Path,
+    request: PilotRequest,
+    log: _Log,
+    look: Callable[[], None],
+) -> Status:
     deadline = time.monotonic() + _LOAD_LIMIT_S + request.time_limit_s
     while True:
         ended = process.poll() is not None
         log.read(events)
-        progress(log.stage or "load", len(log.steps))
+        look()
         if ended:
-            return _status(process.returncode, log), log
-        if time.monotonic() > deadline:
-            return Status.TIMEOUT, log
+            return _status(process.returncode, log)
+        now = time.monotonic()
+        if log.broken:
+            deadline = min(deadline, now + _GRACE_S)
+        if now > deadline:
+            return _status(process.returncode, log) if log.broken else Status.TIMEOUT
         time.sleep(_POLL_S)
 
 
-def _status(returncode: int, log: _Log) -> Status:
+def _status(returncode: int | None, log: _Log) -> Status:
     if log.end is not None:
         kinds = {"done": Status.OK, "oom": Status.OOM, "failed": Status.FAILED}
         return kinds[log.end["event"]]
@@ -195,18 +247,33 @@ def _status(returncode: int, log: _Log) -> Status:
     return Status.OOM if returncode == _KILLED else Status.FAILED
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """The whole group, so that nothing of it stays behind."""
+def _end(process: subprocess.Popen[bytes], workers: Sequence[int]) -> None:
+    """The whole group, so that nothing of it stays behind.
+
+    The launcher of several puts each into a session of its own
+    (torch 2.13, ``distributed/elastic/multiprocessing/subprocess_handler``): they are ended by
+    their own groups, and by the kernel where the launcher is gone (``worker.end_with_parent``).
+    """
+    for worker in workers:
+        if worker != process.pid:
+            _signal(worker, signal.SIGKILL)
     for number in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(process.pid, number)
-        except (ProcessLookupError, PermissionError):
+        if not _signal(process.pid, number):
             break
         try:
             process.wait(timeout=5 if number is signal.SIGTERM else None)
         except subprocess.TimeoutExpired:
             continue
     process.wait()
+
+
+def _signal(group: int, number: signal.Signals) -> bool:
+    """Whether there was such a group."""
+    try:
+        os.killpg(group, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
 
 
 def _run(status: Status, log: _Log, said: str, elapsed_s: float) -> PilotRun:
@@ -235,13 +302,21 @@ def _run(status: Status, log: _Log, said: str, elapsed_s: float) -> PilotRun:
             accelerator=found.get("accelerator"),
             num_accelerators=found.get("num_accelerators"),
             num_nodes=1 if found else None,
-            driver=found.get("driver"),
             software=found.get("software", {}),
         ),
         device=found.get("device"),
         said="\n".join(said.splitlines()[-_LAST_LINES:]),
         reason=(log.end or {}).get("text"),
         elapsed_s=elapsed_s,
+        ranks=tuple(
+            RankFigures(
+                peak=MeasuredPeak(
+                    **{name: value for name, value in one.items() if name != "step_s"}
+                ),
+                step_s=one["step_s"],
+            )
+            for one in log.ranks
+        ),
     )
 
 
@@ -253,11 +328,12 @@ def measurement_of(run: PilotRun, job: Mapping[str, Any], *, measured_at: str) -
     count = run.environment.num_accelerators or 1
     padded = sum(step.padded_tokens or 0 for step in steps)
     real = sum(step.tokens or 0 for step in steps)
+    watched = run.watched
     return Measurement(
         origin=Origin.PILOT,
         status=run.status,
         job=job,
-        environment=run.environment,
+        environment=replace(run.environment, driver=watched.driver),
         stage=run.stage,
         steps=run.steps,
         warm_up_steps=steady.warm_up_steps if steady else 0,
@@ -267,6 +343,9 @@ def measurement_of(run: PilotRun, job: Mapping[str, Any], *, measured_at: str) -
         real_tokens_per_s_per_accelerator=real / seconds / count if seconds and real else None,
         num_steps=len(run.steps),
         peak=run.peak,
+        power_w=watched.power_w,
+        utilization_fraction=watched.utilization_fraction,
+        temperature_c=watched.temperature_c,
         measured_at=measured_at,
         source=("tuneplan pilot",),
     )

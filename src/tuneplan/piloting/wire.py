@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from tuneplan.frozen import dataclass
+from tuneplan.tracing.images import ImageSize
 from tuneplan.tracing.wire import TraceRequest, read_request, request_document
+
+_PLAIN = (
+    *("arguments", "trainer", "sft", "rows", "pad_to", "weights", "num_steps"),
+    *("until_steady", "time_limit_s", "memory_limit_bytes", "device", "seed"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +25,12 @@ class PilotRequest:
     Attributes:
         model: Architecture and recipe, as for a trace.
         arguments: Of transformers' ``TrainingArguments``.
-        lengths: Rows of each micro-batch; the parent has chosen their order.
+        trainer: ``transformers`` for its Trainer, ``trl`` for TRL's SFTTrainer.
+        sft: Of TRL's ``SFTConfig``, beside ``arguments``.
+        lengths: Rows of each micro-batch; the parent has chosen their order. Where TRL packs: of
+            the samples that it packs.
+        rows: File of tokens in rows of these lengths (``pilot_rows``); None for random ones.
+        images: Of every row.
         pad_to: Every row is padded to this; 0 pads to the longest of the micro-batch.
         weights: Folder of the model whose weights are loaded; None builds random ones.
         num_steps: At most.
@@ -32,7 +43,11 @@ class PilotRequest:
 
     model: TraceRequest
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    trainer: str = "transformers"
+    sft: Mapping[str, Any] = field(default_factory=dict)
     lengths: tuple[tuple[int, ...], ...]
+    rows: str | None = None
+    images: tuple[ImageSize, ...] = ()
     pad_to: int = 0
     weights: str | None = None
     num_steps: int = 40
@@ -46,17 +61,12 @@ class PilotRequest:
 def write_request(request: PilotRequest, path: Path) -> None:
     """Write what is asked where the child reads it."""
     document = {
-        "model": request_document(request.model),
+        **{name: getattr(request, name) for name in _PLAIN},
         "arguments": dict(request.arguments),
+        "sft": dict(request.sft),
+        "model": request_document(request.model),
         "lengths": request.lengths,
-        "pad_to": request.pad_to,
-        "weights": request.weights,
-        "num_steps": request.num_steps,
-        "until_steady": request.until_steady,
-        "time_limit_s": request.time_limit_s,
-        "memory_limit_bytes": request.memory_limit_bytes,
-        "device": request.device,
-        "seed": request.seed,
+        "images": [[one.height, one.width] for one in request.images],
     }
     path.write_text(json.dumps(document), encoding="utf-8")
 
@@ -69,5 +79,6 @@ def read_pilot_request(path: Path) -> PilotRequest:
             **document,
             "model": read_request(document["model"]),
             "lengths": tuple(tuple(rows) for rows in document["lengths"]),
+            "images": tuple(ImageSize(*one) for one in document["images"]),
         }
     )

@@ -94,8 +94,8 @@ def _profile(job: StatedJob) -> DataProfile:
 
     return profile_data(
         [place_of(base, path) for path in job.data.path],
-        model=_beside(base, job.model),
-        tokenizer=_beside(base, job.data.tokenizer) if job.data.tokenizer else None,
+        model=beside(base, job.model),
+        tokenizer=beside(base, job.data.tokenizer) if job.data.tokenizer else None,
         skip_bad_rows=bool(job.data.skip_bad_rows),
     )
 
@@ -105,7 +105,7 @@ def place_of(base: Path, name: str) -> str:
     return name if "://" in name else str(base / name)
 
 
-def _beside(base: Path, name: str) -> str:
+def beside(base: Path, name: str) -> str:
     """A file or folder that lies beside the job file by its path; any other name as it is."""
     path = base / Path(name).expanduser()
     return str(path) if path.exists() else name

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from tuneplan.contract.answers import header
 from tuneplan.contract.job_document import job_document
-from tuneplan.contract.parts import Range, range_model
+from tuneplan.contract.parts import Range, assumption_model, range_model
 from tuneplan.contract.piloted import (
     PilotAnswer,
     PilotEnvironment,
     PilotMoved,
     PilotPeak,
+    PilotRank,
     PilotStable,
     PilotStep,
 )
@@ -26,6 +27,7 @@ from tuneplan.report.learned_answer import figure_model
 from tuneplan.report.ledger import ledger
 from tuneplan.report.page import Page
 from tuneplan.report.tables import Column, facts, heading, paragraph, render, table
+from tuneplan.spec.measurement import MeasuredPeak
 from tuneplan.units import format_duration, format_gib
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ def pilot_answer(pilot: JobPilot, *, as_of: str) -> PilotAnswer:
             accelerator=environment.accelerator,
             device=run.device,
             num_accelerators=environment.num_accelerators,
-            driver=environment.driver,
+            driver=pilot.measurement.environment.driver,
             software=dict(environment.software),
         ),
         warm_up_steps=steady.warm_up_steps if steady else 0,
@@ -65,20 +67,28 @@ def pilot_answer(pilot: JobPilot, *, as_of: str) -> PilotAnswer:
             step_s=_step(pilot),
             relative_error=error,
         ),
-        peak=PilotPeak(
-            allocated_bytes=run.peak.allocated_bytes,
-            reserved_bytes=run.peak.reserved_bytes,
-            device_bytes=run.peak.device_bytes,
-            host_bytes=run.peak.host_bytes,
-        ),
+        peak=PilotPeak(**_memory(run.peak)),
+        ranks=[PilotRank(**_memory(one.peak), step_s=one.step_s) for one in run.ranks],
         power_w=pilot.measurement.power_w,
+        utilization_fraction=pilot.measurement.utilization_fraction,
+        temperature_c=pilot.measurement.temperature_c,
         figures=[figure_model(figure) for figure in pilot.figures],
         measurement_id=pilot.id,
         before=estimate_body(pilot.now),
         after=estimate_body(pilot.after) if pilot.after else None,
         moved=list(_moved(pilot)),
+        assumptions=[assumption_model(one) for one in pilot.assumptions],
         warnings=notice_models(pilot.notices),
     )
+
+
+def _memory(peak: MeasuredPeak) -> dict[str, int | None]:
+    return {
+        "allocated_bytes": peak.allocated_bytes,
+        "reserved_bytes": peak.reserved_bytes,
+        "device_bytes": peak.device_bytes,
+        "host_bytes": peak.host_bytes,
+    }
 
 
 def _moved(pilot: JobPilot) -> Iterator[PilotMoved]:
@@ -147,6 +157,8 @@ def _blocks(answer: PilotAnswer, page: Page) -> Iterator[RenderableType]:
     yield heading(say("Pilot: {model}", model=str(answer.job.get("model"))))
     yield paragraph(_verdict(answer), style="" if answer.status == "ok" else "red")
     yield facts(list(_facts(answer)))
+    if len(answer.ranks) > 1:
+        yield _ranks_table(answer.ranks)
     if answer.figures:
         yield figures_table(answer.figures)
     if answer.moved:
@@ -154,7 +166,28 @@ def _blocks(answer: PilotAnswer, page: Page) -> Iterator[RenderableType]:
         yield _moved_table(answer.moved)
     if answer.measurement_id is not None:
         yield paragraph(say("Kept as {id}.", id=answer.measurement_id[:ID_LENGTH]))
-    yield from ledger([], answer.warnings, page, full=True)
+    yield from ledger(answer.assumptions, answer.warnings, page, full=True)
+
+
+def _ranks_table(ranks: list[PilotRank]) -> RenderableType:
+    columns = [
+        Column(name=say("process")),
+        Column(name=say("its mean step"), right=True),
+        Column(name=say("allocated"), right=True),
+        Column(name=say("memory of the process"), right=True),
+    ]
+    rows = [
+        (
+            str(number),
+            format_duration(one.step_s) if one.step_s is not None else "–",
+            *(
+                format_gib(value) if value is not None else "–"
+                for value in (one.allocated_bytes, one.host_bytes)
+            ),
+        )
+        for number, one in enumerate(ranks)
+    ]
+    return table(columns, rows)
 
 
 def _moved_table(moved: list[PilotMoved]) -> RenderableType:
@@ -219,3 +252,9 @@ def _facts(answer: PilotAnswer) -> Iterator[tuple[str, str]]:
         yield say("Waiting for data"), f"{share:.1%}"
     if answer.peak.host_bytes is not None:
         yield say("Memory of the process"), format_gib(answer.peak.host_bytes)
+    if answer.power_w is not None:
+        yield say("Power of a card"), f"{answer.power_w:.0f} W"
+    if answer.utilization_fraction is not None:
+        yield say("Use of the cards"), f"{answer.utilization_fraction:.0%}"
+    if answer.temperature_c is not None:
+        yield say("Hottest card"), f"{answer.temperature_c:.0f} °C"

@@ -91,6 +91,8 @@ class Measurement:
         tokens_per_s_per_accelerator: Positions computed, padding included.
         real_tokens_per_s_per_accelerator: Without padding.
         train_s: Of the whole run.
+        power_w: Mean of a device.
+        temperature_c: The highest of any device.
         measured_at: ISO 8601, UTC; None where the log tells no date.
         source: Files, or what measured.
     """
@@ -112,6 +114,7 @@ class Measurement:
     peak: MeasuredPeak = field(default_factory=MeasuredPeak)
     power_w: float | None = None
     utilization_fraction: float | None = None
+    temperature_c: float | None = None
     measured_at: str | None = None
     source: tuple[str, ...] = ()
 

@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterable
 from typing import Final
 
+from tuneplan.devices import DeviceSample
 from tuneplan.frozen import dataclass
 from tuneplan.spec.answer import Estimate
 from tuneplan.spec.run_log import Metric
 from tuneplan.watching.alerts import STOPPED_AT_LEAST_S, Alarm, Alert, Moment, Slow
-from tuneplan.watching.devices import DeviceSample
 from tuneplan.watching.following import News
 from tuneplan.watching.pace import Marks, joined, time_left
 
