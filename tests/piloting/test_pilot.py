@@ -11,35 +11,14 @@ import pytest
 import torch  # noqa: F401 - without it nothing here means anything
 import yaml
 
+from small_pilots import CONFIG, JOB
 from tuneplan.catalog.accelerators import load_accelerators
 from tuneplan.planner.measure_chip import measure_chip
 
-CONFIG = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "vocab_size": 128,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 128,
-}
-JOB = {
-    "model": "config.json",
-    "framework": "transformers",
-    "method": "full",
-    "data": {"num_samples": 100, "mean_tokens": 20, "quantiles": {"p50": 16, "max": 64}},
-    "training": {
-        "max_length": 64,
-        "per_device_train_batch_size": 2,
-        "gradient_accumulation_steps": 2,
-        "precision": "fp32",
-        "dtype": "float32",
-        "max_steps": 50,
-        "gradient_checkpointing": False,
-    },
-}
+TWO = (
+    *("--set", "hardware.accelerator=A100-80GB-PCIe"),
+    *("--set", "hardware.accelerators_per_node=2"),
+)
 
 
 def command(folder: Path, *arguments: str) -> list[str]:
@@ -105,31 +84,54 @@ def test_memory_that_runs_out_is_an_answer_with_its_stage(tmp_path: Path) -> Non
     assert kept(tmp_path)[0]["status"] == "oom"
 
 
-def test_an_interrupt_leaves_no_process_and_no_record(tmp_path: Path) -> None:
+@pytest.mark.parametrize("extra", [(), TWO], ids=["one process", "two processes"])
+def test_an_interrupt_leaves_no_process_and_no_record(
+    tmp_path: Path, extra: tuple[str, ...]
+) -> None:
     process = subprocess.Popen(
-        command(tmp_path, "--steps", "9999", "--time-limit", "1 h"),
+        command(tmp_path, "--steps", "9999", "--time-limit", "1 h", *extra),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env=environment(),
     )
-    worker = None
-    while worker is None:
-        listed = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
-        for number in map(int, listed.split()):
-            if b"piloting.worker" in Path(f"/proc/{number}/cmdline").read_bytes():
-                worker = number
+    wanted = 2 if extra else 1
+    workers: set[int] = set()
+    while len(workers) < wanted:
+        assert process.poll() is None
+        workers = {one for one in below(process.pid) if trains(words_of(one))}
     process.send_signal(signal.SIGINT)
     process.communicate()
     assert process.returncode == 130
-    assert not Path(f"/proc/{worker}").exists()
+    assert [one for one in workers if Path(f"/proc/{one}").exists()] == []
     assert kept(tmp_path) == []
+
+
+def words_of(number: int) -> list[str]:
+    try:
+        found = Path(f"/proc/{number}/cmdline").read_bytes()
+    except OSError:
+        return []
+    return found.decode().split("\0")
+
+
+def trains(words: list[str]) -> bool:
+    return "tuneplan.piloting.worker" in words and "torch.distributed.run" not in words
+
+
+def below(number: int) -> set[int]:
+    """The processes that one has started, and those that they have."""
+    try:
+        listed = Path(f"/proc/{number}/task/{number}/children").read_text().split()
+    except OSError:
+        return set()
+    return {int(one) for one in listed}.union(*(below(int(one)) for one in listed))
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("--method", "qlora"),
+        ("--method", "gptq-lora"),
         ("--set", "objective=dpo"),
         ("--memory-limit", "7"),
         ("--time-limit", "soon"),
@@ -147,6 +149,38 @@ def test_what_no_pilot_runs_is_refused_with_status_2(
     )
     assert done.returncode == 2
     assert json.loads(done.stdout)["errors"]
+
+
+def test_two_processes_train_together_and_each_tells_its_own(tmp_path: Path) -> None:
+    found = answer(tmp_path, "--steps", "4", *TWO)
+    assert found["status"] == "ok", found["warnings"]
+    assert found["environment"]["num_accelerators"] == 2
+    assert [one["host_bytes"] > 50 * 2**20 for one in found["ranks"]] == [True, True]
+    assert found["peak"]["host_bytes"] == max(one["host_bytes"] for one in found["ranks"])
+    assert all(one["step_s"] > 0 for one in found["ranks"])
+    # Two rows of 64 on one process, rows of the data on the other; two micro-batches a step.
+    first = found["steps"][0]
+    assert first["padded_tokens"] > 2 * 64
+    (one,) = kept(tmp_path)
+    assert one["num_accelerators"] == 2
+
+
+def test_a_process_out_of_memory_ends_all_of_them(tmp_path: Path) -> None:
+    found = answer(tmp_path, "--steps", "4", "--memory-limit", "1 MiB", *TWO)
+    assert found["status"] == "oom", found["warnings"]
+    assert found["stage"] in {"load", "first_forward", "first_backward"}
+
+
+def test_what_accelerate_would_not_shard_is_refused(tmp_path: Path) -> None:
+    done = subprocess.run(
+        command(tmp_path, *TWO, "--set", "parallelism.strategy=fsdp2"),
+        capture_output=True,
+        text=True,
+        env=environment(),
+        check=False,
+    )
+    assert done.returncode == 2
+    assert [one["code"] for one in json.loads(done.stdout)["errors"]] == ["pilot_cpu_not_sharded"]
 
 
 def test_this_machine_s_processor_is_measured(tmp_path: Path) -> None:
