@@ -74,7 +74,8 @@ def test_a_small_job_is_trained_and_measured(tmp_path: Path, method: str) -> Non
     assert one["measurement_id"] == found["measurement_id"]
     assert one["origin"] == "pilot"
     assert found["before"]["memory"]["peak_bytes"]["likely"] > 0
-    assert found["moved"] == []  # no accelerator is stated: there was no time to move
+    # No accelerator is stated: there was no time to move, memory alone.
+    assert {one["figure"] for one in found["moved"]} <= {"peak_reserved_bytes", "peak_device_bytes"}
 
 
 def test_memory_that_runs_out_is_an_answer_with_its_stage(tmp_path: Path) -> None:
