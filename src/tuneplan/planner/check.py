@@ -136,7 +136,8 @@ def _lengths(statistics: TokenStatistics | None) -> dict[float, float]:
     if statistics is None or not statistics.num_samples:
         return {}
     lengths = sample_lengths(statistics)
-    return {share: float(np.quantile(lengths, share)) for share in _QUANTILES}
+    found = np.quantile(lengths, _QUANTILES)
+    return dict(zip(_QUANTILES, map(float, found), strict=True))
 
 
 def _variants(trying: Trying, tried: Sequence[TriedChange]) -> dict[str, Variant]:

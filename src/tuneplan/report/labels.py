@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Final
+
 from tuneplan.language import say
 
 
@@ -150,18 +153,22 @@ def cost_item_label(name: str) -> str:
 def group_label(name: str) -> str:
     """The group that an assumption belongs to, by its name."""
     section = name.partition(".")[0]
-    return {
-        "model": say("Model"),
-        "data": say("Data"),
-        "hardware": say("Hardware"),
-        "parallelism": say("Hardware"),
-        "limits": say("Limits"),
-        "project": say("Project"),
-        "software": say("Software"),
-        "framework": say("Software"),
-        "energy": say("Energy"),
-        "behaviour": say("What the framework does"),
-    }.get(section, say("Training"))
+    label = _GROUPS.get(section)
+    return label() if label is not None else say("Training")
+
+
+_GROUPS: Final[Mapping[str, Callable[[], str]]] = {
+    "model": lambda: say("Model"),
+    "data": lambda: say("Data"),
+    "hardware": lambda: say("Hardware"),
+    "parallelism": lambda: say("Hardware"),
+    "limits": lambda: say("Limits"),
+    "project": lambda: say("Project"),
+    "software": lambda: say("Software"),
+    "framework": lambda: say("Software"),
+    "energy": lambda: say("Energy"),
+    "behaviour": lambda: say("What the framework does"),
+}
 
 
 def layout_label(strategy: str) -> str:

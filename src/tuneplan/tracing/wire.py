@@ -6,7 +6,8 @@ from array import array
 from collections.abc import Mapping
 from dataclasses import field, fields, is_dataclass
 from enum import Enum
-from typing import Any
+from functools import cache
+from typing import Any, Final
 
 from tuneplan.frozen import dataclass
 from tuneplan.spec import architecture as architectures
@@ -86,9 +87,13 @@ def read_request(document: Mapping[str, Any]) -> TraceRequest:
 
 def encoded(value: Any) -> Any:
     """Frozen values, enums and tuples as JSON values that say what they were."""
-    if is_dataclass(value) and not isinstance(value, type):
-        inner = {one.name: encoded(getattr(value, one.name)) for one in fields(value)}
-        return {_CLASS: type(value).__name__, **inner}
+    kind = type(value)
+    if value is None or kind in _PLAIN:
+        return value
+    names = _names(kind)
+    if names is not None:
+        inner = {name: encoded(getattr(value, name)) for name in names}
+        return {_CLASS: kind.__name__, **inner}
     if isinstance(value, Enum):
         return {_CLASS: type(value).__name__, "value": value.value}
     if isinstance(value, tuple):
@@ -98,6 +103,15 @@ def encoded(value: Any) -> Any:
     if isinstance(value, list):
         return [encoded(item) for item in value]
     return value
+
+
+_PLAIN: Final = frozenset({str, int, float, bool})
+
+
+@cache
+def _names(kind: type) -> tuple[str, ...] | None:
+    """The fields of a dataclass; None for another type."""
+    return tuple(one.name for one in fields(kind)) if is_dataclass(kind) else None
 
 
 def decoded(value: Any) -> Any:
