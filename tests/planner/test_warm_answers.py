@@ -16,6 +16,7 @@ from tuneplan.planner import evaluating
 from tuneplan.planner.estimate import estimate_job
 from tuneplan.planner.plan import plan_job
 from tuneplan.planner.sources import Sources
+from tuneplan.planner.tables import MOST_KEPT
 from tuneplan.report.estimate_answer import estimate_answer
 from tuneplan.report.plan_answer import plan_answer
 
@@ -113,3 +114,30 @@ def test_threads_that_ask_at_once_get_the_answers_of_one() -> None:
 @pytest.mark.parametrize("cache", CACHES, ids=lambda cache: cache.__name__)
 def test_what_is_remembered_is_bounded(cache) -> None:
     assert 0 < cache.cache_info().maxsize <= 256
+
+
+def planned_within(sources: Sources, limits: dict[str, object]) -> str:
+    job = load_job(
+        overrides={
+            **JOB, **limits, "method": "lora", "hardware.accelerator": ["RTX 4090", "L4"],
+        }
+    )  # fmt: skip
+    answer = plan_answer(plan_job(job, sources), as_of=TODAY.isoformat())
+    return re.sub(r'"elapsed_s":[0-9.e-]+', "", answer.model_dump_json())
+
+
+def test_a_plan_within_other_limits_is_that_of_a_new_search() -> None:
+    asked: list[dict[str, object]] = [
+        {"limits.budget": "2 USD"},
+        {"limits.deadline": "1h"},
+        {"goal": "fastest"},
+        {"limits.headroom": 0.3},
+        {"training.num_train_epochs": 2},
+        {"data.num_samples": 7000},
+        {"limits.budget": "1 USD"},
+        {},
+    ]
+    warm = Sources(today=TODAY)
+    for limits in asked:
+        assert planned_within(warm, limits) == planned_within(Sources(today=TODAY), limits)
+    assert len(warm.tables._kept) <= MOST_KEPT

@@ -29,7 +29,6 @@ from tuneplan.planner.resolving import (
     together,
     told_by_line,
 )
-from tuneplan.planner.searching import Search
 from tuneplan.planner.sources import Sources
 from tuneplan.planner.space import Space, space_of
 from tuneplan.search.pareto import pareto_mask
@@ -120,7 +119,9 @@ def plan_job(job: StatedJob, sources: Sources, *, processes: int = 1) -> Plan:
         lambda: space_of(job, sources),
         lambda: read_dataset(job),
     )
-    table = Search(job, space, found.architecture, dataset, sources).table(processes)
+    table = sources.tables.table(
+        job, space, found.architecture, dataset, sources, processes=processes
+    )
     _refuse_mistakes(table)
     prices = price_table(table, sources, job.limits)
     chosen = Shortlist(job, table, prices)

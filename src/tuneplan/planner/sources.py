@@ -22,6 +22,7 @@ from tuneplan.spec.stated import StatedJob
 from tuneplan.tracing.folder import cache_folder
 
 if TYPE_CHECKING:
+    from tuneplan.planner.tables import Tables
     from tuneplan.tracing.cache import TraceCache
 
 
@@ -76,6 +77,13 @@ class Sources:
         from tuneplan.tracing.cache import TraceCache
 
         return TraceCache(self.trace_folder) if self.trace_folder is not None else None
+
+    @cached_property
+    def tables(self) -> Tables:
+        """Spaces that were searched before."""
+        from tuneplan.planner.tables import Tables
+
+        return Tables()
 
     def curves(self, accelerator: Accelerator) -> ChipCurves:
         """Measured or borrowed kernel times of a chip."""

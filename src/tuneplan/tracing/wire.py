@@ -87,7 +87,7 @@ def read_request(document: Mapping[str, Any]) -> TraceRequest:
 
 def encoded(value: Any) -> Any:
     """Frozen values, enums and tuples as JSON values that say what they were."""
-    kind = type(value)
+    kind: type = type(value)
     if value is None or kind in _PLAIN:
         return value
     names = _names(kind)
