@@ -15,6 +15,8 @@ ROOT = Path(__file__).parent
 # Traces that were made on this machine are no part of what is tested.
 _CACHE = tempfile.TemporaryDirectory(prefix="tuneplan-tests-")
 os.environ["XDG_CACHE_HOME"] = _CACHE.name
+# The sentences that tests compare are English, whatever the locale of the machine.
+os.environ["TUNEPLAN_LANG"] = "en"
 
 # A shell ignores Ctrl-C for what it starts in the background, and children inherit that: commands
 # that are interrupted here must see it.

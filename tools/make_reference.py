@@ -71,7 +71,8 @@ CLI_HEAD = f"""{MADE}
 Every command takes `--json` and `--lang`.
 Answers go to stdout, errors to stderr.
 With `--json` errors also go to stdout, as an object of the `errors` schema.
-`TUNEPLAN_LANG` sets the language where `--lang` does not.
+`TUNEPLAN_LANG` sets the language where `--lang` does not, else the locale does (`LC_ALL`,
+`LC_MESSAGES`, `LANG`).
 `SOURCE_DATE_EPOCH` stands for the clock where an answer is to be made again.
 
 | exit status | meaning |

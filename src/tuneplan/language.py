@@ -22,6 +22,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LANGUAGES: Final = ("en", "zh-TW", "zh-CN")
+# Languages, scripts and regions that systems and browsers name, and whose characters those read.
+_READERS: Final = {
+    "zh-hant": "zh-TW",
+    "zh-tw": "zh-TW",
+    "zh-hk": "zh-TW",
+    "zh-mo": "zh-TW",
+    "zh": "zh-CN",
+    "en": "en",
+}
 _language: ContextVar[str] = ContextVar("language", default="en")
 _WORD: Final = ":~"
 _translations: dict[str, gettext.NullTranslations] = {}
@@ -120,6 +129,33 @@ class _Words(string.Formatter):
             return str(super().format_field(value, format_spec))
         one, several = format_spec[1:].split("/")
         return one if value == 1 else several
+
+
+def nearest_language(tag: str) -> str | None:
+    """Ours for a language tag or the name of a locale, such as ``zh-Hant-HK``, ``zh_TW.UTF-8``."""
+    wanted = tag.partition(".")[0].partition("@")[0].replace("_", "-").strip().lower()
+    while wanted:
+        if wanted in _READERS:
+            return _READERS[wanted]
+        wanted = wanted.rpartition("-")[0]
+    return None
+
+
+def language_of_environment(environment: Mapping[str, str]) -> str:
+    """The language of a process: ``TUNEPLAN_LANG``, else what the locale says, as gettext reads it.
+
+    ``LC_ALL``, ``LC_MESSAGES`` and ``LANG`` in this order; ``LANGUAGE`` lists others that are
+    preferred, unless the locale is ``C``.
+    """
+    own = nearest_language(environment.get("TUNEPLAN_LANG", ""))
+    if own is not None:
+        return own
+    names = ("LC_ALL", "LC_MESSAGES", "LANG")
+    locale = next((environment[name] for name in names if environment.get(name)), "C")
+    if locale.partition(".")[0] in ("C", "POSIX"):
+        return "en"
+    preferred = [*environment.get("LANGUAGE", "").split(":"), locale]
+    return next(filter(None, map(nearest_language, preferred)), "en")
 
 
 def current_language() -> str:

@@ -29,7 +29,7 @@ from tuneplan.catalog.model_names import (
     without_owner,
 )
 from tuneplan.errors import InvalidRequest, Mistake, UnknownName
-from tuneplan.language import Message, message
+from tuneplan.language import Message, message, sentence
 from tuneplan.spec.answer import Assumption
 from tuneplan.spec.architecture import ModelArchitecture
 
@@ -170,7 +170,7 @@ class ModelCatalog:
                 text=text,
             ),
             source="catalog/data/models.json",
-            how_to_set="model: a model folder, a config.json, or a file under `models`",
+            how_to_set=sentence("model: a model folder, a config.json, or a file under `models`"),
         )
         architecture = resolved.architecture
         if "/" in text:
@@ -221,7 +221,7 @@ def _from_bare_size(text: str, num_parameters: float) -> ResolvedModel:
                 "typical_dimension", "typical of a decoder of {size} parameters", size=text.strip()
             ),
             source=_BARE_SIZE_SOURCE,
-            how_to_set="model: a catalogue name or the path of a config.json",
+            how_to_set=sentence("model: a catalogue name or the path of a config.json"),
         )
         for key in ("model_type", *assumed)
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from tuneplan.frozen import dataclass
-from tuneplan.language import LANGUAGES, message, sentence
+from tuneplan.language import LANGUAGES, language_of_environment, message, sentence
 
 if TYPE_CHECKING:
     from tuneplan.spec.stated import StatedJob
@@ -163,8 +163,8 @@ def wants_json(arguments: Sequence[str]) -> bool:
 
 
 def language_of(arguments: Sequence[str]) -> str:
-    """The language of ``--lang``, else of ``TUNEPLAN_LANG``, else English."""
-    chosen = os.environ.get("TUNEPLAN_LANG", "")
+    """The language of ``--lang``, else of the environment."""
+    chosen = language_of_environment(os.environ)
     options = _before_end_of_options(arguments)
     for position, argument in enumerate(options):
         if argument == "--lang" and position + 1 < len(options):

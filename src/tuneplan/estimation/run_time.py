@@ -358,7 +358,7 @@ def _checkpoint_range(seconds: float, cluster: Cluster) -> tuple[Estimate, tuple
         reason=message(
             "disk_rate_assumed", "the rate of the disk that takes checkpoints is not stated"
         ),
-        source="a cloud's network block storage or shared file system",
+        source=sentence("a cloud's network block storage or shared file system"),
         how_to_set="hardware.disk: {bandwidth: 7 GB/s}",
     )
     return _widened(seconds, _DISK_WIDTH, Basis.ASSUMED), (assumption,)

@@ -371,7 +371,7 @@ def compute_terms(
             "launches": compute.launches,
             "host_launch_s": launch_time_s(recipe.kernels, curves),
         },
-        source="PyTorch's dispatch path, layer by layer",
+        source=sentence("PyTorch's dispatch path, layer by layer"),
         basis=Basis.ASSUMED,
     )
     return (*kernels, launch)

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 from tuneplan.errors import InvalidRequest, Mistake
 from tuneplan.frameworks.timeline import Fact
 from tuneplan.frozen import dataclass
-from tuneplan.language import Message, message
+from tuneplan.language import Message, message, sentence
 from tuneplan.spec.answer import Assumption, Notice
 
 T = TypeVar("T")
@@ -108,7 +108,7 @@ class Ledger:
 def _how_to_set(name: str) -> str:
     """A key of the job is set by its name; a behaviour follows from the framework's version."""
     if name.startswith("behaviour."):
-        return "framework: NAME==VERSION, or the versions under software"
+        return sentence("framework: NAME==VERSION, or the versions under software")
     return f"--set {name}=VALUE"
 
 

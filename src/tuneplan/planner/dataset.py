@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from tuneplan.errors import InvalidRequest, Mistake
 from tuneplan.frozen import dataclass
-from tuneplan.language import message
+from tuneplan.language import message, sentence
 from tuneplan.spec.answer import Assumption, Basis, Notice
 from tuneplan.spec.data import TokenStatistics
 from tuneplan.spec.stated import StatedData, StatedJob
@@ -148,7 +148,7 @@ def _left_out_assumption(profile: DataProfile) -> tuple[Assumption, ...]:
             value=True,
             reason=message("bad_rows_skipped", "{bad:,} bad rows left out", bad=profile.rows_bad),
             source=", ".join(file.path for file in profile.files if file.rows_bad),
-            how_to_set="data.skip_bad_rows: false, which makes a bad row an error",
+            how_to_set=sentence("data.skip_bad_rows: false, which makes a bad row an error"),
         ),
     )
 
@@ -188,7 +188,9 @@ def _stated(data: StatedData, fraction: float) -> Dataset:
                     "only the mean length is known; lengths are spread as in mixed chat data",
                 ),
                 source="estimation/batches.py LOG_LENGTH_SPREAD",
-                how_to_set="data.quantiles: {p50: 610, p95: 2900, max: 16000}, or data.path",
+                how_to_set=sentence(
+                    "data.quantiles: {p50: 610, p95: 2900, max: 16000}, or data.path"
+                ),
             )
         )
     statistics = TokenStatistics(
@@ -224,8 +226,10 @@ def _assumed_mean(assumptions: list[Assumption]) -> float:
             name="data.mean_tokens",
             value=mean,
             reason=message("mean_tokens_assumed", "the mean length of a sample is not stated"),
-            source="typical of instruction data; measure yours with `tuneplan data profile`",
-            how_to_set="data.mean_tokens: 850, or data.path",
+            source=sentence(
+                "typical of instruction data; measure yours with `tuneplan data profile`"
+            ),
+            how_to_set=sentence("data.mean_tokens: 850, or data.path"),
         )
     )
     return mean

@@ -344,7 +344,7 @@ def _with_imbalance(
         value=waiting,
         formula=sentence("(1 + z x spread / sqrt(samples per rank) - 1) x compute"),
         inputs={"share": share, "ranks": parallelism.data},
-        source="order statistics of the ranks' token sums",
+        source=sentence("order statistics of the ranks' token sums"),
     )
     scale = (step.step_s.likely + waiting) / step.step_s.likely
     return replace(step, step_s=step.step_s.scaled(scale), terms=(*step.terms, term))

@@ -16,7 +16,7 @@ from tuneplan.estimation.batches import BatchShape
 from tuneplan.estimation.run_time import Schedule
 from tuneplan.frameworks.resolve import ResolvedRecipe, resolve_recipe
 from tuneplan.frozen import dataclass
-from tuneplan.language import message
+from tuneplan.language import message, sentence
 from tuneplan.planner.dataset import Dataset
 from tuneplan.planner.evaluating import ORDINARY_LENGTH, shape_of_batch, takes_ordinary_length
 from tuneplan.planner.sources import Sources
@@ -290,7 +290,7 @@ def _with_ordinary_length(dataset: Dataset, found: ResolvedRecipe) -> Dataset:
             framework=recipe.framework,
         ),
         source="LLaMA-Factory data_args cutoff_len",
-        how_to_set="--data FILE, or --set training.max_length=4096",
+        how_to_set=sentence("--data FILE, or --set training.max_length=4096"),
     )
     notice = Notice(
         message=message(

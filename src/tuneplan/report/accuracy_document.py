@@ -8,6 +8,7 @@ from typing import Final
 from tuneplan.contract.evidenced import AccuracyAnswer, AccuracyFigure
 from tuneplan.language import say
 from tuneplan.report.amounts import count_cell, number_cell, percent_cell, words
+from tuneplan.report.dates import date_text
 from tuneplan.report.tables import UNKNOWN
 from tuneplan.report.validation import quantity_label
 from tuneplan.report.validation_charts import reliability, scatter
@@ -115,7 +116,7 @@ def _summary(answer: AccuracyAnswer) -> Section:
                 "Measured on {day} by tuneplan {version}; docs/accuracy.md says what was held out, "
                 "why targets are missed, and lists the worst runs. `tuneplan validate RUNS.csv` "
                 "does the same for yours.",
-                day=answer.measured_on,
+                day=date_text(answer.measured_on),
                 version=answer.tuneplan_version,
             ),
             tone="quiet",

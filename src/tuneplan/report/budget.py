@@ -20,7 +20,7 @@ from tuneplan.contract.budgeted import (
 )
 from tuneplan.contract.parts import Money
 from tuneplan.language import say
-from tuneplan.report.labels import driver_label, phase_of_project_label
+from tuneplan.report.labels import driver_label, per_label, phase_of_project_label
 from tuneplan.report.ledger import ledger
 from tuneplan.report.page import Page
 from tuneplan.report.tables import (
@@ -185,7 +185,7 @@ def weeks_of(phase: BudgetPhase) -> str:
 
 
 def _price(offer: Offer) -> str:
-    return f"{Decimal(offer.price.amount):,.2f} {offer.price.currency} / {offer.per}"
+    return f"{Decimal(offer.price.amount):,.2f} {offer.price.currency} / {per_label(offer.per)}"
 
 
 def _phase_money(phase: BudgetPhase) -> str:
@@ -210,7 +210,7 @@ def rented_at(phase: BudgetPhase) -> str:
         "{amount} {currency} per {per}",
         amount=f"{Decimal(offer.price.amount):,.2f}",
         currency=offer.price.currency,
-        per=say("hour") if offer.per == "hour" else offer.per,
+        per=per_label(offer.per),
     )
     return f"{offer.provider}: {offer.name}\n{how}, {price}"
 

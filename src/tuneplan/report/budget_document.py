@@ -32,7 +32,8 @@ from tuneplan.report.budget import (
     weeks_of,
 )
 from tuneplan.report.budget_charts import break_even_lines, driver_ends, tornado, weeks
-from tuneplan.report.labels import phase_of_project_label
+from tuneplan.report.dates import date_text
+from tuneplan.report.labels import per_label, phase_of_project_label
 from tuneplan.report.plan_charts import NARROW, WIDE
 from tuneplan.report.sections.ledger import assumption_table
 from tuneplan.report.tables import UNKNOWN, value_text
@@ -300,8 +301,8 @@ def _offers(answer: BudgetAnswer) -> Iterator[Block]:
                         words(f"{one.offer.provider}: {one.offer.name}"),
                         words(one.offer.region or UNKNOWN),
                         money_cell(one.offer.price),
-                        words(one.offer.per),
-                        words(one.offer.as_of),
+                        words(per_label(one.offer.per)),
+                        words(date_text(one.offer.as_of)),
                         money_cell(one.money),
                     )
                     for one in job.alternatives

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Final
 from tuneplan.contract.answers import Cost, EstimateBody, FitOn
 from tuneplan.contract.parts import Range
 from tuneplan.language import say
+from tuneplan.report.dates import date_text
 from tuneplan.report.disks import disk_blocks
 from tuneplan.report.labels import (
     cost_item_label,
     memory_term_label,
+    per_label,
     phase_label,
+    source_text,
     time_term_label,
 )
 from tuneplan.report.ledger import ledger
@@ -311,7 +314,7 @@ def _offer(cost: Cost, as_of: str | None) -> Iterator[tuple[str, str]]:
             "{amount} {currency} per {per}: {provider}, {name}, {region}",
             amount=_amount(offer.price.amount),
             currency=offer.price.currency,
-            per=say("hour") if offer.per == "hour" else offer.per,
+            per=per_label(offer.per),
             provider=offer.provider,
             name=offer.name,
             region=offer.region or say("region unknown"),
@@ -321,7 +324,12 @@ def _offer(cost: Cost, as_of: str | None) -> Iterator[tuple[str, str]]:
     aged = "" if days is None else say(", {days} days ago", days=days)
     yield (
         say("Price seen"),
-        say("{date}{aged} ({source})", date=offer.as_of, aged=aged, source=offer.source),
+        say(
+            "{date}{aged} ({source})",
+            date=date_text(offer.as_of),
+            aged=aged,
+            source=source_text(offer.source),
+        ),
     )
 
 

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 from tuneplan.contract.answers import ExplainAnswer, ExplainedInput, ExplainedNode
 from tuneplan.language import say, translate
 from tuneplan.report.explain_answer import whole_name
-from tuneplan.report.labels import basis_label, memory_term_label, time_term_label, unit_label
+from tuneplan.report.labels import (
+    basis_label,
+    memory_term_label,
+    run_term_label,
+    source_text,
+    time_term_label,
+    unit_label,
+)
 from tuneplan.report.page import Page
 from tuneplan.report.tables import (
     Column,
@@ -172,7 +179,8 @@ def symbol_text(one: ExplainedInput) -> str:
 def node_label(node: ExplainedNode) -> str:
     """What a figure or a term is called; a figure by its path in the answer."""
     label = memory_term_label(node.name)
-    return time_term_label(node.name) if label == node.name else label
+    label = time_term_label(node.name) if label == node.name else label
+    return run_term_label(node.name) if label == node.name else label
 
 
 def settings_of(nodes: list[ExplainedNode]) -> Iterator[ExplainedInput]:
@@ -194,7 +202,7 @@ def _settings_table(settings: list[ExplainedInput], page: Page) -> RenderableTyp
             (
                 f"{one.name} = {amount_text(one.value, one.unit)}",
                 basis_label(one.basis),
-                "\n".join(part for part in (one.source, unusual_way(one)) if part),
+                "\n".join(filter(None, (source_text(one.source or ""), unusual_way(one)))),
             )
             for one in settings
         ],
@@ -204,4 +212,5 @@ def _settings_table(settings: list[ExplainedInput], page: Page) -> RenderableTyp
 
 def unusual_way(one: ExplainedInput) -> str | None:
     """How to set it, where it is not the usual way."""
-    return None if one.how_to_set == f"--set {one.name}=VALUE" else one.how_to_set
+    usual = one.how_to_set is None or one.how_to_set == f"--set {one.name}=VALUE"
+    return None if usual else translate(one.how_to_set or "")

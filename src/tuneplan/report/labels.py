@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from tuneplan.language import say
+from tuneplan.language import say, translate
 
 
 def memory_term_label(kind: str) -> str:
@@ -269,3 +269,26 @@ def unit_label(unit: str) -> str:
         "runs": say("runs"),
         "per hour": say("per hour"),
     }.get(unit, unit)
+
+
+def run_term_label(kind: str) -> str:
+    """A part of the hours of a run in words."""
+    return {
+        "training": say("training"),
+        "evaluation": say("evaluation"),
+        "checkpoints": say("checkpoints"),
+        "start-up": say("start-up"),
+    }.get(kind, kind)
+
+
+def source_text(source: str) -> str:
+    """Where a figure is from: a citation as it is written, words of ours in the language."""
+    return {"assumed": say("assumed"), "stated": say("stated")}.get(source) or translate(source)
+
+
+def per_label(per: str) -> str:
+    """What a price is for: an hour, or a term of so many."""
+    count = per.removesuffix(" hours")
+    if count != per and count.isdigit():
+        return say("{count} hours", count=count)
+    return say("hour") if per == "hour" else per

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from tuneplan.contract.parts import Assumption, Notice
 from tuneplan.language import say
-from tuneplan.report.labels import group_label
+from tuneplan.report.labels import group_label, source_text
 from tuneplan.report.page import Page
 from tuneplan.report.tables import Column, heading, paragraph, points, table, value_text
 
@@ -109,6 +109,6 @@ def _table(
     for one in assumptions:
         cells = [f"{one.name} = {value_text(one.value)}", one.reason]
         if full and not apart:
-            cells[1] += f"\n{one.source}"
-        rows.append([*cells, one.source] if apart else cells)
+            cells[1] += f"\n{source_text(one.source)}"
+        rows.append([*cells, source_text(one.source)] if apart else cells)
     return table(columns, rows, title=title)

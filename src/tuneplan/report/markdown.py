@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from tuneplan.language import say
+from tuneplan.report.dates import date_text
 from tuneplan.report.view import Block, Chart, Column, Document, Facts, Paragraph, Points, Table
 
 # Signs that would be read as markup where they stand in text.
@@ -32,7 +33,7 @@ def made_by(document: Document) -> str:
     return say(
         "Made by tuneplan {version} on {date}.",
         version=document.tuneplan_version,
-        date=document.as_of,
+        date=date_text(document.as_of),
     )
 
 

@@ -14,6 +14,7 @@ from tuneplan.language import say
 from tuneplan.planner.prices import RefreshedPrices
 from tuneplan.report.budget import break_even_sentence, money_text
 from tuneplan.report.budget_answer import break_even_model
+from tuneplan.report.dates import date_text
 from tuneplan.report.estimate_answer import notice_models
 from tuneplan.report.ledger import ledger
 from tuneplan.report.page import Page
@@ -72,7 +73,7 @@ def refresh_text(answer: PricesRefreshAnswer, page: Page) -> str:
                                   count=f"{answer.num_counting:,}", days=answer.oldest_days)),
         (say("Written to"), answer.file),
     ]  # fmt: skip
-    return render([heading(say("Prices of {day}", day=answer.as_of)), facts(rows)], page)
+    return render([heading(say("Prices of {day}", day=date_text(answer.as_of))), facts(rows)], page)
 
 
 def break_even_text(answer: BreakEvenAnswer, page: Page) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
 
 from tuneplan.contract.scheduled import ScheduleAnswer, ScheduledJob
 from tuneplan.language import say
@@ -16,6 +15,7 @@ from tuneplan.report.amounts import (
     percent_cell,
     words,
 )
+from tuneplan.report.dates import moment_text
 from tuneplan.report.plan_charts import NARROW, WIDE
 from tuneplan.report.schedule import on_text, sentences, title_text, why_none
 from tuneplan.report.schedule_charts import gantt
@@ -46,16 +46,12 @@ def schedule_document(answer: ScheduleAnswer) -> Document:
     return Document(
         kind="schedule",
         title=title_text(answer),
-        subtitle=say("A schedule from {start}", start=_moment(answer.starts_at)),
+        subtitle=say("A schedule from {start}", start=moment_text(answer.starts_at)),
         as_of=answer.as_of,
         language=answer.language,
         tuneplan_version=answer.tuneplan_version,
         sections=tuple(sections),
     )
-
-
-def _moment(text: str) -> str:
-    return f"{datetime.fromisoformat(text):%Y-%m-%d %H:%M}"
 
 
 def _summary(answer: ScheduleAnswer) -> Section:
@@ -142,8 +138,8 @@ def _job(job: ScheduledJob, place: int) -> tuple[Cell, ...]:
     return (
         words(job.name),
         words(on_text(job)),
-        words(_moment(job.starts_at)),
-        words(_moment(job.ends_at) + late),
+        words(moment_text(job.starts_at)),
+        words(moment_text(job.ends_at) + late),
         number_cell(job.start_s / HOUR_S, unit="h", decimals=2),
         number_cell(job.end_s / HOUR_S, unit="h", decimals=2),
         hours_range_cell(job.duration_s),

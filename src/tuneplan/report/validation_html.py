@@ -10,6 +10,7 @@ from typing import Any, Final
 from tuneplan.errors import MissingExtra
 from tuneplan.language import current_language, say
 from tuneplan.planner.validate import Validation
+from tuneplan.report.dates import date_text
 from tuneplan.report.drawing import svg
 from tuneplan.report.html import style
 from tuneplan.report.validation import FIGURE_HEADS, largest_terms, nearest_runs, quantity_label
@@ -48,7 +49,7 @@ def validation_html(found: Validation, *, as_of: str) -> str:
         rows=len(found.rows),
         predicted=predicted,
         skipped=len(found.rows) - predicted,
-        day=as_of,
+        day=date_text(as_of),
     )
     return "\n".join(
         [

@@ -9,6 +9,7 @@ from typing import Final
 from tuneplan.contract.answers import Cost, EstimateBody, Fit, FitOn
 from tuneplan.contract.traced import TraceAnswer
 from tuneplan.language import say
+from tuneplan.report.dates import date_text
 from tuneplan.report.labels import method_label
 from tuneplan.report.tables import UNKNOWN, money_range_text, time_range_text, value_text
 from tuneplan.units import format_count, format_gib
@@ -153,8 +154,8 @@ def _samples(answer: EstimateBody) -> str:
 def _age(cost: Cost, as_of: str | None) -> str:
     days = age_days(cost.offer.as_of, as_of)
     if days is None:
-        return say(" (price of {date})", date=cost.offer.as_of)
-    return say(" (price of {date}, {days} days old)", date=cost.offer.as_of, days=days)
+        return say(" (price of {date})", date=date_text(cost.offer.as_of))
+    return say(" (price of {date}, {days} days old)", date=date_text(cost.offer.as_of), days=days)
 
 
 def age_days(written: str, as_of: str | None) -> int | None:

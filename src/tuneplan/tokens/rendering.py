@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from tuneplan.frozen import dataclass
-from tuneplan.language import message
+from tuneplan.language import message, sentence
 from tuneplan.spec.answer import Assumption
 from tuneplan.tokens.encoders import Rendered
 from tuneplan.tokens.families import ChatFormat, load_families
@@ -168,7 +168,7 @@ def _chat_renderer(tokenizer: Tokenizer) -> tuple[ChatRenderer, tuple[Assumption
                 value=chat.name,
                 reason=reason,
                 source=chat.source,
-                how_to_set="--tokenizer FOLDER (with tokenizer_config.json)",
+                how_to_set=sentence("--tokenizer FOLDER (with tokenizer_config.json)"),
             ),
         ),
     )

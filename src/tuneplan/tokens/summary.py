@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tuneplan.language import Message, message
+from tuneplan.language import Message, message, sentence
 from tuneplan.spec.answer import Assumption, Basis, Estimate, Notice
 from tuneplan.tokens.encoders import (
     APPROXIMATE_FACTORS,
@@ -272,7 +272,7 @@ def _assumptions(
                     "text without roles gets one end token a sample, as trl adds it",
                 ),
                 source="trl 1.10 trainer/sft_trainer.py add_eos",
-                how_to_set="end each text with the token yourself: it is not added twice",
+                how_to_set=sentence("end each text with the token yourself: it is not added twice"),
             )
         )
     if tokenizer.approximate:

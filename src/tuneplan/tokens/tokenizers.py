@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from tuneplan.errors import InputError, UnknownName, UnreadableFile
 from tuneplan.frozen import dataclass
-from tuneplan.language import message
+from tuneplan.language import message, sentence
 from tuneplan.tokens.byte_pairs import read_ranks, tekken_encoder, tiktoken_encoder
 from tuneplan.tokens.encoders import ApproximateEncoder, Encoder, TokenizersEncoder
 from tuneplan.tokens.families import Family, load_families
@@ -81,7 +81,7 @@ def find_tokenizer(*, tokenizer: str | None = None, model: str | None = None) ->
     """
     if tokenizer == APPROXIMATE:
         return Tokenizer(
-            name=APPROXIMATE, source="characters per token", encoder=ApproximateEncoder(),
+            name=APPROXIMATE, source=sentence("characters per token"), encoder=ApproximateEncoder(),
             family=load_families().of_model(model) if model else None, approximate=True,
         )  # fmt: skip
     if tokenizer is not None:

@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 
 from tuneplan.errors import InvalidRequest, Mistake
 from tuneplan.frozen import dataclass
-from tuneplan.language import LANGUAGES, message
+from tuneplan.language import LANGUAGES, message, nearest_language
 from tuneplan.web.form import Form, Upload, read_form
 from tuneplan.web.rendering import THEMES
 from tuneplan.web.settings import Settings
@@ -22,15 +22,6 @@ if TYPE_CHECKING:
     from tuneplan.web.views.view import View
 
 _MOST_PARTS: Final = 200
-# Regions and scripts that people's browsers name, and whose characters those read.
-_SCRIPTS: Final = {
-    "zh-hant": "zh-TW",
-    "zh-tw": "zh-TW",
-    "zh-hk": "zh-TW",
-    "zh-mo": "zh-TW",
-    "zh": "zh-CN",
-    "en": "en",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,18 +130,10 @@ def accepted_language(header: str) -> str:
             quality = float(weight or 1)
         except ValueError:
             continue
-        found = _ours(tag.strip().lower())
+        found = nearest_language(tag)
         if found and quality > 0:
             wanted.append((-quality, place, found))
     return min(wanted)[2] if wanted else "en"
-
-
-def _ours(tag: str) -> str | None:
-    while tag:
-        if tag in _SCRIPTS:
-            return _SCRIPTS[tag]
-        tag = tag.rpartition("-")[0]
-    return None
 
 
 def theme_of(request: Request) -> str:

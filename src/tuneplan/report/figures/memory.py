@@ -192,7 +192,9 @@ def _device(context: Context) -> ExplainedNode:
         "reserved peak + context",
         inputs=[_context_input(context), _context_width()],
         children=[_reserved(context)],
-        source="nvidia-smi counts the allocator's blocks and what the process holds beside it",
+        source=sentence(
+            "nvidia-smi counts the allocator's blocks and what the process holds beside it"
+        ),
     )
 
 
@@ -206,7 +208,7 @@ def _host(context: Context) -> ExplainedNode:
         "memory.host_bytes",
         "the process (2 to 6 GB) + what is offloaded + a shard to the whole model while loading",
         inputs=context.settings("parallelism.offload", "training.gradient_checkpointing"),
-        source="safetensors loads shard by shard",
+        source=sentence("safetensors loads shard by shard"),
     )
 
 

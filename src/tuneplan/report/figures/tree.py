@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 from tuneplan.contract.answers import EstimateBody, ExplainedInput, ExplainedNode
 from tuneplan.contract.plain_json import json_value
 from tuneplan.frozen import dataclass
+from tuneplan.language import sentence
 from tuneplan.planner.estimate import JobEstimate
 from tuneplan.planner.sources import Sources
 from tuneplan.report.estimate_answer import estimate_body
@@ -83,7 +84,7 @@ class Context:
             name=path,
             value=value,
             basis="stated" if stated else Basis.ASSUMED.value,
-            source="the job" if stated else None,
+            source=sentence("the job") if stated else None,
             how_to_set=f"--set {path}=VALUE",
         )
 

@@ -14,8 +14,9 @@ from tuneplan.report.amounts import (
     range_cell,
     words,
 )
+from tuneplan.report.dates import date_text
 from tuneplan.report.estimate import no_cost
-from tuneplan.report.labels import cost_item_label
+from tuneplan.report.labels import cost_item_label, per_label
 from tuneplan.report.sections.time import run_scale
 from tuneplan.report.verdict import age_days
 from tuneplan.report.view import Block, Fact, Facts, Paragraph, Section
@@ -82,7 +83,7 @@ def _bill(answer: EstimateBody, cost: Cost, as_of: str | None) -> Iterator[Fact]
     offer, time = cost.offer, answer.time
     how = billed(answer)
     formulas: tuple[str, ...] = ()
-    per = say("hour") if offer.per == "hour" else offer.per
+    per = per_label(offer.per)
     if time is not None and time.total_s is not None:
         _, scale = run_scale(time.total_s)
         in_hours = "" if scale == HOUR_S else f" / {HOUR_S / scale:.12g}"
@@ -112,7 +113,7 @@ def _bill(answer: EstimateBody, cost: Cost, as_of: str | None) -> Iterator[Fact]
     aged = "" if days is None else say(", {days} days ago", days=days)
     yield Fact(
         name=say("Price seen"),
-        cell=words(say("{date}{aged}", date=offer.as_of, aged=aged)),
+        cell=words(say("{date}{aged}", date=date_text(offer.as_of), aged=aged)),
         remark=offer.source,
     )
     if len(cost.items) > 1:

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from tuneplan.contract.answers import EstimateBody
 from tuneplan.contract.parts import Assumption
-from tuneplan.language import say
+from tuneplan.language import say, translate
 from tuneplan.report.amounts import words
-from tuneplan.report.labels import group_label, memory_term_label, time_term_label
+from tuneplan.report.labels import group_label, memory_term_label, source_text, time_term_label
 from tuneplan.report.tables import value_text
 from tuneplan.report.view import Block, Cell, Column, Fact, Facts, Paragraph, Section, Table
 
@@ -57,8 +57,8 @@ def _assumption(one: Assumption) -> tuple[Cell, ...]:
         words(one.name),
         words(value_text(one.value)),
         words(one.reason),
-        words(one.source),
-        words(one.how_to_set),
+        words(source_text(one.source)),
+        words(translate(one.how_to_set)),
     )
 
 

@@ -17,7 +17,7 @@ from tuneplan.report.explain import (
     unusual_way,
 )
 from tuneplan.report.explain_answer import whole_name
-from tuneplan.report.labels import basis_label
+from tuneplan.report.labels import basis_label, source_text
 from tuneplan.report.verdict import percent_text, verdict_text
 from tuneplan.report.view import (
     Cell,
@@ -144,7 +144,7 @@ def _node(node: ExplainedNode, address: Address) -> Node:
         value="" if node.value is None else figure_text(node.name, node.value, node.unit),
         formula=translate(node.formula) if node.formula else "",
         basis=basis_label(node.basis) if node.basis else "",
-        source=node.source or "",
+        source=source_text(node.source or ""),
         inputs=tuple(_symbol(one) for one in node.inputs),
         children=tuple(_node(child, address) for child in node.children),
         link=address(figure) if figure else "",
@@ -154,7 +154,7 @@ def _node(node: ExplainedNode, address: Address) -> Node:
 def _symbol(one: ExplainedInput) -> Fact:
     remark = basis_label(one.basis)
     if one.source:
-        remark = say("{basis}: {source}", basis=remark, source=one.source)
+        remark = say("{basis}: {source}", basis=remark, source=source_text(one.source))
     name = one.name if is_setting(one) else translate(one.name)
     return Fact(name=name, cell=words(symbol_text(one)), remark=remark)
 
@@ -174,7 +174,7 @@ def _settings(settings: Sequence[ExplainedInput]) -> Table:
                 words(one.name),
                 words(symbol_text(one)),
                 Cell(text=basis_label(one.basis), tone="basis"),
-                words(one.source or ""),
+                words(source_text(one.source or "")),
                 words(unusual_way(one) or ""),
             )
             for one in settings
