@@ -110,7 +110,16 @@ def far_from_runs(
     return tuple(Notice(message=text) for text in found)
 
 
-def _runs(nearest: Nearest) -> str:
+def _runs(nearest: Nearest) -> Message | str:
     """How many runs of whom, the most first."""
     ordered = sorted(nearest.rows.items(), key=lambda pair: (-pair[1], pair[0]))
-    return ", ".join(f"{count} of {source}" for source, count in ordered[:4])
+    told: Message | str = ""
+    for source, count in ordered[:4]:
+        told = (
+            message(
+                "runs_too", "{others}, {count} of {source}", others=told, count=count, source=source
+            )
+            if told
+            else message("runs_of", "{count} of {source}", count=count, source=source)
+        )
+    return told

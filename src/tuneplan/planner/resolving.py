@@ -169,9 +169,11 @@ def resolve_platform(job: StatedJob, sources: Sources) -> Platform:
     assumptions = list(found.assumptions)
     count = hardware.accelerators_per_node[0] if hardware.accelerators_per_node else 1
     if not hardware.accelerators_per_node:
-        assumptions.append(_one("hardware.accelerators_per_node", "one card is enough to start"))
+        assumptions.append(
+            _one("hardware.accelerators_per_node", sentence("one card is enough to start"))
+        )
     if hardware.num_nodes is None:
-        assumptions.append(_one("hardware.num_nodes", "one node is enough to start"))
+        assumptions.append(_one("hardware.num_nodes", sentence("one node is enough to start")))
     resolved = resolve_cluster(
         found.accelerator,
         num_nodes=hardware.num_nodes or 1,
