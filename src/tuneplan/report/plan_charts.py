@@ -118,9 +118,7 @@ def memory_stack(bars: Sequence[MemoryBar], *, width: int) -> dict[str, Any]:
         "title": None,
         "axis": None if len(bars) == 1 else {"labelLimit": 180 if width > _NARROW else 120},
     }
-    title = (
-        say("GiB on each card; the red mark is what it has") if limits else say("GiB on each card")
-    )
+    title = capacity_title(width) if limits else say("GiB on each card")
     colors = [SERIES[_ORDER.index(group)] for group in used]
     return {
         "$schema": SCHEMA,
@@ -159,6 +157,13 @@ def memory_stack(bars: Sequence[MemoryBar], *, width: int) -> dict[str, Any]:
             },
         ],
     }
+
+
+def capacity_title(width: int) -> str:
+    """Of an axis of memory on which a card's capacity is marked."""
+    if width <= _NARROW:
+        return say("GiB; red: all of the card")
+    return say("GiB on each card; the red mark is what it has")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,14 @@ from tuneplan.report.amounts import (
     words,
 )
 from tuneplan.report.compare_answer import FIGURES, figure_bounds, figure_range
-from tuneplan.report.plan_charts import NARROW, WIDE, Interval, interval_bars, memory_bar
+from tuneplan.report.plan_charts import (
+    NARROW,
+    WIDE,
+    Interval,
+    capacity_title,
+    interval_bars,
+    memory_bar,
+)
 from tuneplan.report.sections.memory import memory_chart
 from tuneplan.report.tables import UNKNOWN, value_text
 from tuneplan.report.verdict import percent_text, verdict_text
@@ -36,6 +43,7 @@ from tuneplan.report.view import (
 from tuneplan.units import GIB, HOUR_S
 
 _UNKNOWN: Final = Cell(text=UNKNOWN)
+_LABELS: Final = 120  # units of width that the names beside several panels take
 _DRAWN: Final = ("memory.peak_bytes", "time.total_s", "cost.total")
 
 
@@ -174,11 +182,11 @@ def _pictures(plans: Sequence[ComparedPlan]) -> Iterator[Chart]:
                 for _, rows in panels
                 for row in rows
             ),
-            specification=_under_each_other(panels, WIDE),
-            narrow=_under_each_other(panels, NARROW),
+            specification=_under_each_other(panels, WIDE - _LABELS),
+            narrow=_under_each_other(panels, NARROW - _LABELS),
         )
     if bodies:
-        yield memory_chart([memory_bar(name, body) for name, body in bodies])
+        yield memory_chart([memory_bar(_short(name), body) for name, body in bodies])
 
 
 def _panel(
@@ -198,21 +206,29 @@ def _panel(
         limit = None
         if figure == "memory.peak_bytes" and isinstance(body.fit, Fit):
             limit = body.fit.capacity_bytes / GIB
-        rows.append(Interval(name=name, low=low, likely=likely, high=high, limit=limit))
+        rows.append(Interval(name=_short(name), low=low, likely=likely, high=high, limit=limit))
     if not rows:
         return None
     titles = {
-        "memory.peak_bytes": say("GiB on each card; the red mark is what it has"),
+        "memory.peak_bytes": "",  # by the width of the page
         "time.total_s": say("hours until it is done"),
         "cost.total": say("cost in {currency}", currency=currency),
     }
     return titles[figure], rows
 
 
+def _short(name: str) -> str:
+    """The letter and the cards: pictures have no room for more."""
+    return name.partition(",")[0]
+
+
 def _under_each_other(
     panels: Sequence[tuple[str, Sequence[Interval]]], width: int
 ) -> dict[str, object]:
-    drawn = [interval_bars(rows, title=title, width=width) for title, rows in panels]
+    drawn = [
+        interval_bars(rows, title=title or capacity_title(width), width=width)
+        for title, rows in panels
+    ]
     bare = [{key: value for key, value in one.items() if key != "$schema"} for one in drawn]
     return {"$schema": drawn[0]["$schema"], "vconcat": bare, "spacing": 18}
 

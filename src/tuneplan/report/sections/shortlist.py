@@ -94,8 +94,15 @@ def _best(answer: PlanAnswer, page: PlanPage) -> PageSection:
     chart = _scatter(answer, page)
     if chart is not None:
         blocks.append(chart)
-    title = say("The {goal} plan", goal=goal_label(answer.goal))
-    return PageSection(name="plan", title=title, blocks=tuple(blocks))
+    return PageSection(name="plan", title=_title(answer.goal), blocks=tuple(blocks))
+
+
+def _title(goal: str) -> str:
+    return {
+        "cheapest": say("The cheapest plan"),
+        "fastest": say("The fastest plan"),
+        "balanced": say("The plan that balances time and cost"),
+    }.get(goal, say("Plan"))
 
 
 def _scatter(answer: PlanAnswer, page: PlanPage) -> Chart | None:

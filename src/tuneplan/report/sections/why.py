@@ -189,7 +189,6 @@ def _index(answer: ExplainAnswer, address: Address) -> Table:
             Column(name=say("Figure")),
             Column(name=say("Value")),
             Column(name=say("Basis")),
-            Column(name=say("In the answer")),
         ),
         rows=tuple(_indexed(one, answer, address) for one in answer.figures),
     )
@@ -201,8 +200,8 @@ def _indexed(one: ExplainedFigure, answer: ExplainAnswer, address: Address) -> t
         Cell(
             text=figure_label(one.name),
             link="" if one.name == answer.figure else address(one.name),
+            remark=one.name,
         ),
         words(figure_text(one.name, one.value, one.unit)),
         Cell(text=basis_label(str(basis)), tone="basis") if basis else words(""),
-        Cell(text=one.name, tone="quiet"),
     )
