@@ -4,6 +4,13 @@ from __future__ import annotations
 
 import sample_answers
 from tuneplan.contract.answers import EstimateBody, header
+from tuneplan.contract.evidenced import (
+    AccuracyAnswer,
+    AccuracyFigure,
+    AccuracyPoint,
+    AccuracySource,
+)
+from tuneplan.contract.kept_runs import RunsAnswer
 from tuneplan.contract.learned import (
     LearnAnswer,
     LearnedFigure,
@@ -198,4 +205,49 @@ def piloted() -> PilotAnswer:
             )
         ],
         warnings=[],
+    )
+
+
+def runs() -> RunsAnswer:
+    return RunsAnswer(
+        **header("runs", as_of=DAY),
+        store="measurements.sqlite3",
+        measurements=stored().measurements,
+        moved=piloted().moved,
+        run="outputs/run-1",
+        watch=watched(),
+        warnings=[],
+    )
+
+
+def accuracy() -> AccuracyAnswer:
+    return AccuracyAnswer(
+        **header("accuracy", as_of=DAY),
+        measured_on=DAY,
+        num_runs=2,
+        num_predicted=1,
+        figures=[
+            AccuracyFigure(
+                key="memory_one",
+                runs=1,
+                must=[0.04, 0.12],
+                aim=[0.01, None],
+                measured=[0.02, 0.02],
+                by_source=None,
+                met=True,
+                aimed=False,
+            )
+        ],
+        points=[
+            AccuracyPoint(
+                quantity="peak_bytes",
+                source="fms",
+                measured=20e9,
+                likely=20.4e9,
+                low=20e9,
+                high=21e9,
+                probability=0.1,
+            )
+        ],
+        sources=[AccuracySource(name="fms", runs=2, published_in="owner/repository@1234")],
     )

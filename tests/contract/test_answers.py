@@ -62,6 +62,8 @@ ANSWERS: dict[str, BaseModel] = {
     "learn": sample_runs.learned(),
     "store-list": sample_runs.stored(),
     "watch": sample_runs.watched(),
+    "runs": sample_runs.runs(),
+    "accuracy": sample_runs.accuracy(),
     "pilot": sample_runs.piloted(),
 }
 

@@ -18,8 +18,10 @@ from tuneplan.contract.budgeted import BudgetAnswer
 from tuneplan.contract.checked import CheckAnswer, ImportAnswer
 from tuneplan.contract.compared import CompareAnswer
 from tuneplan.contract.diagnosed import OomAnswer
+from tuneplan.contract.evidenced import AccuracyAnswer
 from tuneplan.contract.exported import ExportAnswer
 from tuneplan.contract.job import JobFile, keys, sections
+from tuneplan.contract.kept_runs import RunsAnswer
 from tuneplan.contract.learned import LearnAnswer, StoreAnswer
 from tuneplan.contract.levered import LeversAnswer
 from tuneplan.contract.measured import DataProfileAnswer, ValidateAnswer
@@ -60,6 +62,8 @@ _ANSWERS: Final[dict[str, type[BaseModel]]] = {
     "learn": LearnAnswer,
     "report": ReportAnswer,
     "store-list": StoreAnswer,
+    "runs": RunsAnswer,
+    "accuracy": AccuracyAnswer,
     "watch": WatchAnswer,
     "schedule": ScheduleAnswer,
     "errors": Errors,

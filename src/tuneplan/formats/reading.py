@@ -250,6 +250,17 @@ def no_companions(_name: str) -> ForeignDocument | None:
     return None
 
 
+def texts_beside(texts: Mapping[str, str]) -> Companion:
+    """Where the files around the configuration are given as texts, by their names."""
+    by_name = {Path(name).name: text for name, text in texts.items()}
+
+    def companion(name: str) -> ForeignDocument | None:
+        own = Path(name).name
+        return parse_foreign(by_name[own], name=own) if own in by_name else None
+
+    return companion
+
+
 def _folders(source: str | Path) -> list[Path]:
     if str(source) == "-":
         return [Path()]

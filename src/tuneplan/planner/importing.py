@@ -14,9 +14,16 @@ from tuneplan.contract.job import JobFile
 from tuneplan.contract.reading import load_document, load_imported
 from tuneplan.contract.spellings import IRRELEVANT, SPELLINGS
 from tuneplan.errors import InputError, InvalidRequest, Mistake, NotSupported, UnreadableFile
-from tuneplan.formats.foreign import ForeignDocument, Imported
+from tuneplan.formats.foreign import Companion, ForeignDocument, Imported
 from tuneplan.formats.model_folder import named_by_folder
-from tuneplan.formats.reading import companions_of, no_companions, read_foreign
+from tuneplan.formats.reading import (
+    companions_of,
+    no_companions,
+    parse_foreign,
+    read_foreign,
+    texts_beside,
+    with_configuration,
+)
 from tuneplan.formats.registry import FORMATS, format_named, recognised
 from tuneplan.frozen import dataclass
 from tuneplan.language import message
@@ -78,16 +85,70 @@ def read_configuration(
         InvalidRequest: Every mistake, at the key and line of the user's own file; and what asks
             for something that has no formula.
     """
-    document = read_foreign(source)
+    base_path = str(Path(source).parent) if str(source) != "-" else "."
+    return _configuration(
+        read_foreign(source),
+        companion=_beside(source),
+        base_path=base_path,
+        framework=framework,
+        overrides=overrides,
+        set_=set_,
+    )
+
+
+def read_configuration_text(
+    text: str,
+    *,
+    name: str,
+    beside: Mapping[str, str] | None = None,
+    base_path: str = ".",
+    framework: str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    set_: Sequence[str] = (),
+) -> Configuration:
+    """``read_configuration`` of a text; no other file is read for it.
+
+    Args:
+        text: What the file would hold.
+        name: Of the file; its ending decides how the text is read.
+        beside: Texts by the names of files that the configuration may point to.
+        base_path: Where relative paths of the job start.
+        framework: As for ``read_configuration``.
+        overrides: As for ``read_configuration``.
+        set_: As for ``read_configuration``.
+
+    Raises:
+        UnreadableFile: As ``read_configuration``.
+        InvalidRequest: As ``read_configuration``.
+    """
+    companion = texts_beside(beside or {})
+    return _configuration(
+        with_configuration(parse_foreign(text, name=name), companion),
+        companion=companion,
+        base_path=base_path,
+        framework=framework,
+        overrides=overrides,
+        set_=set_,
+    )
+
+
+def _configuration(
+    document: ForeignDocument,
+    *,
+    companion: Companion,
+    base_path: str,
+    framework: str | None,
+    overrides: Mapping[str, Any] | None,
+    set_: Sequence[str],
+) -> Configuration:
     flags = dict(overrides or {})
     if framework is not None:
         flags["framework"] = framework
-    base_path = str(Path(source).parent) if str(source) != "-" else "."
     candidates = recognised(document)
     if is_job_file(document, candidates):
         job = load_document(_as_job_file(document), base_path=base_path, overrides=flags, set_=set_)
         return Configuration(job=job, imported=None, files=(document.file,))
-    imported = _imported(document, candidates, framework, source)
+    imported = _imported(document, candidates, framework, companion)
     if imported.refusals:
         raise InvalidRequest(imported.refusals)
     try:
@@ -199,7 +260,7 @@ def keys_of(source: str | Path, *, framework: str | None = None) -> Imported | N
     candidates = recognised(document)
     if is_job_file(document, candidates):
         return None
-    return _imported(document, candidates, framework, source)
+    return _imported(document, candidates, framework, _beside(source))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,7 +299,7 @@ def import_job(
             message("already_a_job_file", "{path} is a job file already", path=document.file),
             path=document.file,
         )
-    imported = _imported(document, candidates, framework, source)
+    imported = _imported(document, candidates, framework, _beside(source))
     base_path = "." if str(source) == "-" else str(Path(source).parent)
     tree = dict(imported.job)
     if framework is not None:
@@ -329,11 +390,15 @@ def _as_job_file(document: ForeignDocument) -> Document:
     )
 
 
+def _beside(source: str | Path) -> Companion:
+    return no_companions if str(source) == "-" else companions_of(source)
+
+
 def _imported(
     document: ForeignDocument,
     candidates: Sequence[str],
     framework: str | None,
-    source: str | Path,
+    companion: Companion,
 ) -> Imported:
     name, _, version = (framework or "").partition("==")
     chosen = name if name in candidates else next(iter(candidates), None)
@@ -341,7 +406,6 @@ def _imported(
         chosen = name
     if chosen is None:
         raise _unrecognised(document)
-    companion = no_companions if str(source) == "-" else companions_of(source)
     found = format_named(chosen).load(document, companion=companion, version=version or None)
     return named_by_folder(found)
 

@@ -129,10 +129,18 @@ def _key(key: Key, *, several: bool) -> tuple[Cell, Cell, Cell]:
     return words(key.key), words(value), words(place or UNKNOWN)
 
 
-def stated_keys(job: Mapping[str, object]) -> Iterator[tuple[str, object]]:
-    """Keys of a job document that say something, as ``training.max_length`` and their value."""
-    for name, value in job.items():
+def stated_keys(job: Mapping[str, object]) -> dict[str, object]:
+    """Keys of an answer's job that say something: what an empty job has too is left out."""
+    from tuneplan.contract.job_document import job_document
+    from tuneplan.spec.stated import StatedJob
+
+    blank = dict(_flat(job_document(StatedJob(model=""))))
+    return {key: value for key, value in _flat(job) if blank.get(key) != value}
+
+
+def _flat(tree: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    for name, value in tree.items():
         if isinstance(value, Mapping):
-            yield from ((f"{name}.{inner}", one) for inner, one in stated_keys(value))
+            yield from ((f"{name}.{inner}", one) for inner, one in _flat(value))
         elif value is not None and value != []:
             yield name, value

@@ -20,6 +20,7 @@ from tuneplan.contract.piloted import (
 )
 from tuneplan.language import say
 from tuneplan.piloting.stability import step_range
+from tuneplan.planner.estimate import JobEstimate
 from tuneplan.planner.pilot import JobPilot
 from tuneplan.report.estimate_answer import estimate_body, notice_models
 from tuneplan.report.learned import ID_LENGTH, figure_label, figures_table, range_text
@@ -76,7 +77,7 @@ def pilot_answer(pilot: JobPilot, *, as_of: str) -> PilotAnswer:
         measurement_id=pilot.id,
         before=estimate_body(pilot.now),
         after=estimate_body(pilot.after) if pilot.after else None,
-        moved=list(_moved(pilot)),
+        moved=list(moved_figures(pilot.now, pilot.after)),
         assumptions=[assumption_model(one) for one in pilot.assumptions],
         warnings=notice_models(pilot.notices),
     )
@@ -91,10 +92,11 @@ def _memory(peak: MeasuredPeak) -> dict[str, int | None]:
     }
 
 
-def _moved(pilot: JobPilot) -> Iterator[PilotMoved]:
-    """Figures that the pilot has changed."""
-    yield from _moved_memory(pilot)
-    before, after = pilot.now.time, pilot.after.time if pilot.after else None
+def moved_figures(now: JobEstimate, then: JobEstimate | None) -> Iterator[PilotMoved]:
+    """Figures of an estimate that the user's own measurements have changed."""
+    if then is not None:
+        yield from _moved_memory(now, then)
+    before, after = now.time, then.time if then else None
     if before is None or after is None or after.correction is None:
         return
     because = say(
@@ -120,10 +122,10 @@ def _moved(pilot: JobPilot) -> Iterator[PilotMoved]:
         )
 
 
-def _moved_memory(pilot: JobPilot) -> Iterator[PilotMoved]:
-    if pilot.after is None or pilot.after.memory.correction is None:
+def _moved_memory(now: JobEstimate, then: JobEstimate) -> Iterator[PilotMoved]:
+    if then.memory.correction is None:
         return
-    before, after = pilot.now.memory.ranges, pilot.after.memory.ranges
+    before, after = now.memory.ranges, then.memory.ranges
     for figure in ("peak_bytes", "peak_reserved_bytes", "peak_device_bytes"):
         old, new = getattr(before, figure), getattr(after, figure)
         if old != new:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tuneplan.contract.learned import StoreAnswer, StoredMeasurement
+from tuneplan.contract.parts import Notice
 from tuneplan.contract.piloted import PilotMoved
 from tuneplan.contract.watched import WatchAnswer, WatchDevice
 from tuneplan.language import say
@@ -190,3 +191,12 @@ def _devices(devices: Sequence[WatchDevice]) -> Table:
             for one in devices
         ),
     )
+
+
+def warnings_section(warnings: Sequence[Notice]) -> tuple[Section, ...]:
+    """Measurements that could not be used, and why; nothing where there are none."""
+    if not warnings:
+        return ()
+    told = tuple(one.message for one in warnings)
+    points = Points(title=say("Warnings"), items=told)
+    return (Section(name="remarks", title=say("Remarks"), blocks=(points,)),)

@@ -15,6 +15,7 @@ from starlette.routing import Mount, Route
 from tuneplan.language import speaking
 from tuneplan.web.answering import ANSWERED, USER_INPUT, Answered, answered, failed
 from tuneplan.web.api import api_routes
+from tuneplan.web.exports import export_routes
 from tuneplan.web.form import Form
 from tuneplan.web.reading import Asked, asked, language_of, theme_of
 from tuneplan.web.rendering import fragment, page
@@ -50,6 +51,7 @@ def application(settings: Settings | None = None) -> Starlette:
             Route("/", _first),
             *(_route(view, world, workers) for view in views()),
             *api_routes(world, workers),
+            *export_routes(world, workers),
             Mount("/static", Kept(directory=STATIC)),
         ],
         middleware=[Middleware(Safety, settings=chosen)],
@@ -84,6 +86,10 @@ def _route(view: View, world: World, workers: Workers) -> Route:
         with speaking(said.language):
             try:
                 said = await asked(request, view, world.settings)
+                if request.method == "POST" and view.keeps is not None:
+                    keep = view.keeps
+                    kept = await workers.run(request, lambda: keep(said.form, world))
+                    return RedirectResponse(kept.address(view.name), status_code=303)
                 found, text = await workers.run(request, work)
             except Exception as error:
                 found = failed(error)
@@ -97,7 +103,7 @@ def _route(view: View, world: World, workers: Workers) -> Route:
         _remember(request, response)
         return response
 
-    methods = ["GET", "POST"] if view.posts else ["GET"]
+    methods = ["GET", "POST"] if view.posts or view.drops else ["GET"]
     return Route(f"/{view.name}", show, methods=methods)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -25,6 +26,7 @@ SET: Final = "set"  # set=training.loss=chunked
 NOT_FIELDS: Final = frozenset(["lang", "theme"])  # of the page, not of the job
 _MOST_FIELDS: Final = 200
 _LONGEST_VALUE: Final = 4096
+_DIGITS: Final = 19
 _NO_ROOT: Final = "/nonexistent"
 
 
@@ -49,6 +51,7 @@ class Form:
         settings: Other keys of the job: ``training.loss=chunked``.
         document: A job as the job file has it, which fields and settings go before.
         uploads: By the name of the field.
+        fields: Those that the view has beside the common ones.
         roots: Folders whose files it may name.
         mistakes: Names that no field has, values that are too long.
     """
@@ -56,7 +59,8 @@ class Form:
     values: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
     settings: tuple[str, ...] = ()
     document: Mapping[str, Any] | None = None
-    uploads: Mapping[str, Upload] = field(default_factory=lambda: MappingProxyType({}))
+    uploads: Mapping[str, tuple[Upload, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    fields: tuple[Field, ...] = ()
     roots: tuple[Path, ...] = ()
     mistakes: tuple[Mistake, ...] = ()
 
@@ -79,6 +83,45 @@ class Form:
         named = [text for text in self.settings if text.startswith("model=")]
         return bool(self.values.get("model") or named or self.document)
 
+    def whole(self, name: str, *, default: int, low: int, high: int) -> int:
+        """The whole number of a field, ``default`` where it is blank.
+
+        Raises:
+            InvalidRequest: It is none, or not between ``low`` and ``high``.
+        """
+        text = self.text(name)
+        if not text:
+            return default
+        plain = text.replace(",", "").replace("_", "").strip()
+        if plain.isdecimal() and len(plain) < _DIGITS and low <= int(plain) <= high:
+            return int(plain)
+        told = message(
+            "not_a_whole_number",
+            "{value!r} is no whole number between {low} and {high}",
+            value=text[:80],
+            low=low,
+            high=high,
+        )
+        raise InvalidRequest([*self.mistakes, Mistake(message=told, path=name, value=text)])
+
+    def refuse_mistakes(self) -> None:
+        """For views that ask for no job.
+
+        Raises:
+            InvalidRequest: What is wrong with the request as such.
+        """
+        if self.mistakes:
+            raise InvalidRequest(self.mistakes)
+
+    @property
+    def base_path(self) -> str:
+        """Where relative paths start: the first folder that may be read, else nowhere."""
+        return str(self.roots[0]) if self.roots else _NO_ROOT
+
+    def without_uploads(self) -> Form:
+        """The same without the files that came along."""
+        return replace(self, uploads=MappingProxyType({}))
+
     def job(self) -> StatedJob:
         """The job.
 
@@ -96,13 +139,13 @@ class Form:
             raise InvalidRequest([*self.mistakes, *error.mistakes]) from None
         if self.mistakes:
             raise InvalidRequest(self.mistakes)
-        return replace(job, base_path=str(self.roots[0]) if self.roots else _NO_ROOT)
+        return replace(job, base_path=self.base_path)
 
     def overrides(self) -> dict[str, Any]:
         """Key paths of the job and the values of the fields."""
         return {
             one.key: _typed(one, self.values[one.name])
-            for one in FIELDS
+            for one in (*FIELDS, *self.fields)
             if one.key and self.values.get(one.name)
         }
 
@@ -126,8 +169,8 @@ class Form:
         values, settings = dict(self.values), list(self.settings)
         for key, value in keys.items():
             settings = [text for text in settings if not text.startswith(f"{key}=")]
-            if key in BY_KEY or key not in known:
-                values[BY_KEY[key].name if key in BY_KEY else key] = _written(value)
+            if key in _by_key() or key not in known:
+                values[_by_key()[key].name if key in _by_key() else key] = _written(value)
             elif value is not None:
                 settings.append(f"{key}={','.join(_written(value))}")
         kept = {name: texts for name, texts in values.items() if texts}
@@ -139,7 +182,7 @@ def read_form(
     *,
     fields: Sequence[Field] = (),
     roots: tuple[Path, ...] = (),
-    uploads: Mapping[str, Upload] | None = None,
+    uploads: Mapping[str, tuple[Upload, ...]] | None = None,
     document: Mapping[str, Any] | None = None,
 ) -> Form:
     """The form of a query string or of a form's body.
@@ -151,7 +194,7 @@ def read_form(
         uploads: Files that came along.
         document: A job, where a program sends one.
     """
-    known = {one.name: one for one in (*FIELDS, *fields)}
+    known = {**_fields_of_views(), **{one.name: one for one in (*FIELDS, *fields)}}
     values: dict[str, tuple[str, ...]] = {}
     settings: list[str] = []
     mistakes: list[Mistake] = []
@@ -173,10 +216,25 @@ def read_form(
         values=MappingProxyType(values),
         settings=tuple(settings),
         document=document,
+        fields=tuple(fields),
         uploads=MappingProxyType(dict(uploads or {})),
         roots=roots,
         mistakes=tuple(mistakes),
     )
+
+
+@cache
+def _fields_of_views() -> Mapping[str, Field]:
+    """Fields that only some view has: they stay in the address when one goes to another."""
+    from tuneplan.web.views import views
+
+    return {one.name: one for view in views() for one in view.fields}
+
+
+@cache
+def _by_key() -> Mapping[str, Field]:
+    own = (one for one in _fields_of_views().values() if one.key)
+    return {**{one.key: one for one in own}, **BY_KEY}
 
 
 def field_of(path: str | None) -> str | None:
@@ -184,8 +242,8 @@ def field_of(path: str | None) -> str | None:
     if path is None:
         return None
     while path:
-        if path in BY_KEY:
-            return BY_KEY[path].name
+        if path in _by_key():
+            return _by_key()[path].name
         path = path.rpartition(".")[0]
     return None
 

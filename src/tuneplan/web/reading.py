@@ -40,11 +40,11 @@ async def asked(request: Request, view: View, settings: Settings) -> Asked:
         InvalidRequest: The body does not read.
     """
     pairs = list(request.query_params.multi_items())
-    uploads: dict[str, Upload] = {}
+    uploads: dict[str, tuple[Upload, ...]] = {}
     if request.method == "POST":
         async for name, value in _sent(request, settings):
             if isinstance(value, Upload):
-                uploads[name] = value
+                uploads[name] = (*uploads.get(name, ()), value)
             else:
                 pairs.append((name, value))
     form = read_form(pairs, fields=view.fields, roots=settings.roots, uploads=uploads)

@@ -26,6 +26,7 @@ from tuneplan.report.view import (
     Table,
     Tree,
 )
+from tuneplan.web.offered import FRAMEWORKS, LAUNCHERS
 from tuneplan.web.showing import assumed_texts, mistake_texts, shown_groups
 
 if TYPE_CHECKING:
@@ -122,6 +123,9 @@ def _answered(
         "answered": answer is not None,
         "beside": {"assumed": assumed_texts(answer, form), "mistakes": mistake_texts(mistakes)},
         "summary": _summary(sections, mistakes),
+        "polled": view.polls(answer) if view.polls and answer is not None else "",
+        "frameworks": FRAMEWORKS,
+        "launchers": LAUNCHERS,
     }
 
 

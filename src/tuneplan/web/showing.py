@@ -51,15 +51,17 @@ def shown_groups(
 ) -> tuple[ShownGroup, ...]:
     """The groups of a view's form."""
     assumed, wrong = assumed_texts(answer, form), mistake_texts(mistakes)
+    kept = view.texts(form, world) if view.texts else {}
     groups: dict[str, list[ShownField]] = {LEAD: []}
-    for one in (*view.fields, *(FIELDS if view.job else ())):
+    own = [one for one in view.fields if not (view.drops and one.kind == "file")]
+    for one in (*own, *(FIELDS if view.job else ())):
         leads = one.name in view.lead or one in view.fields
         groups.setdefault(LEAD if leads else one.group, []).append(
             ShownField(
                 field=one,
                 label=one.label(),
                 hint=one.hint() if one.hint else "",
-                value=form.text(one.name),
+                value=form.text(one.name) or kept.get(one.name, ""),
                 choices=one.choices(world),
                 mistake=wrong.get(one.name, ""),
                 assumed=assumed.get(one.name, {}).get("text", ""),

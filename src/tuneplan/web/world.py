@@ -8,7 +8,9 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tuneplan.web.live_runs import LiveRuns
 from tuneplan.web.settings import Settings
+from tuneplan.web.shelf import Known, Shelf
 
 if TYPE_CHECKING:
     from tuneplan.planner.sources import Sources
@@ -22,6 +24,9 @@ class World:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.shelf = Shelf()
+        self.known = Known(most=_KEPT)
+        self.runs = LiveRuns()
         self._sources: dict[tuple[object, ...], Sources] = {}
 
     @property

@@ -86,10 +86,11 @@
     settleAll();
   };
 
-  document.addEventListener("htmx:beforeRequest", () => {
-    document.getElementById("answer")?.setAttribute("aria-busy", "true");
+  document.addEventListener("htmx:beforeRequest", (event) => {
+    if (event.detail.target?.id === "answer") event.detail.target.setAttribute("aria-busy", "true");
   });
-  document.addEventListener("htmx:afterSwap", () => {
+  document.addEventListener("htmx:afterSwap", (event) => {
+    if (event.detail.target?.id !== "answer") return;
     const answer = document.getElementById("answer");
     if (!answer) return;
     tellBeside(answer);

@@ -9,14 +9,38 @@ from __future__ import annotations
 
 from functools import cache
 
-from tuneplan.web.views import compare, fit, levers, plan, why
+from tuneplan.web.views import (
+    accuracy,
+    check,
+    compare,
+    data,
+    fit,
+    levers,
+    oom,
+    plan,
+    project,
+    runs,
+    why,
+)
 from tuneplan.web.views.view import View
 
 
 @cache
 def views() -> tuple[View, ...]:
     """Every view, in the order of the navigation."""
-    return (fit.VIEW, plan.VIEW, levers.VIEW, compare.VIEW, why.VIEW)
+    return (
+        fit.VIEW,
+        plan.VIEW,
+        data.VIEW,
+        levers.VIEW,
+        compare.VIEW,
+        project.VIEW,
+        oom.VIEW,
+        check.VIEW,
+        runs.VIEW,
+        why.VIEW,
+        accuracy.VIEW,
+    )
 
 
 @cache

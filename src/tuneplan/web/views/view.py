@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tuneplan.frozen import dataclass
@@ -39,6 +39,12 @@ class View:
         job: Whether the common fields, a job, are asked for at all.
         ready: Whether there is enough to answer; before that ``purpose`` alone is shown.
         posts: Whether text or files are sent to it; its form is then sent by POST.
+        keeps: Puts what was sent on the shelf of the world: the form that names it, which the
+            browser is sent on to, so that the address stays the state.
+        texts: What stands in fields whose content is kept there.
+        drops: Whether files may be dropped on it, beside its form, which is sent by GET.
+        polls: Name of the section of an answer that is asked for again every few seconds; empty
+            for none.
     """
 
     name: str
@@ -52,6 +58,10 @@ class View:
     job: bool = True
     ready: Callable[[Form], bool] = _with_model
     posts: bool = False
+    keeps: Callable[[Form, World], Form] | None = None
+    texts: Callable[[Form, World], Mapping[str, str]] | None = None
+    drops: bool = False
+    polls: Callable[[Any], str] | None = None
 
 
 always = _always
