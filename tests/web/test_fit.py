@@ -32,7 +32,7 @@ def test_a_script_gets_the_answer_alone() -> None:
     assert answered.headers["HX-Replace-Url"].startswith("/fit?model=Qwen")
     page = Elements(answered.text)
     assert page.all("div", id="answer")
-    assert not page.all("form")
+    assert not page.all("form", id="form")
 
 
 def test_the_json_is_that_of_the_command() -> None:
