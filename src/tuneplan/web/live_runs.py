@@ -51,8 +51,8 @@ class LiveRuns:
 
     def look(self, path: Path, expected: Expected) -> WatchAnswer:
         """What is new of a run, what it expects of the plan beside it."""
+        from tuneplan.devices import devices_here
         from tuneplan.report.watched import watch_answer
-        from tuneplan.watching.devices import devices_here
 
         live = self._live(path, expected)
         with live.lock:
