@@ -145,30 +145,32 @@ class _Model:
 
     def cost(self) -> Any:
         """Money in parts of the unit."""
-        total: list[Any] = []
+        terms = []
         for choices in self.choices.values():
             for choice in choices:
                 each = cost_on(choice.way, self.portfolio.machines[choice.place])
-                total.append(round((each or Decimal(0)) * _MONEY) * choice.taken)
-        return sum(total)
+                terms.append((round((each or Decimal(0)) * _MONEY), choice.taken))
+        return _weighted(terms)
 
     def weighted_ends(self) -> Any:
         """Ends by priority, to choose among equals; then the order given and the first machine."""
         many = len(self.portfolio.tasks)
-        ends = [
-            (task.priority * 2 * many + many - place) * self.end[task.name]
+        terms: list[tuple[int, Any]] = [
+            (task.priority * 2 * many + many - place, self.end[task.name])
             for place, task in enumerate(self.portfolio.tasks)
         ]
-        return sum(ends) + sum(
-            choice.place * choice.taken for choices in self.choices.values() for choice in choices
-        )
+        for choices in self.choices.values():
+            terms += [(choice.place, choice.taken) for choice in choices]
+        return _weighted(terms)
 
     def lateness(self) -> Any:
         """Minutes late by priority."""
-        return sum(
-            task.priority * self.late[task.name]
-            for task in self.portfolio.tasks
-            if task.name in self.late
+        return _weighted(
+            [
+                (task.priority, self.late[task.name])
+                for task in self.portfolio.tasks
+                if task.name in self.late
+            ]
         )
 
     def number_late(self) -> Any:
@@ -210,6 +212,14 @@ class _Model:
                 )
             )
         return tuple(found)
+
+
+def _weighted(terms: Sequence[tuple[int, Any]]) -> Any:
+    """The sum of factor x variable.
+
+    What has no weight is left out: a constant nought among expressions is an error in OR-Tools 9.14.
+    """
+    return sum(factor * variable for factor, variable in terms if factor)
 
 
 def _horizon(portfolio: Portfolio) -> int:
@@ -278,7 +288,7 @@ def _solve(portfolio: Portfolio, aim: str, *, limit_s: float, workers: int, hold
     model.cp.add(goal <= value)
     many = model.horizon * len(portfolio.tasks) ** 2 * 2 if aim != Aim.MAKESPAN else 0
     many *= max(task.priority for task in portfolio.tasks)
-    model.cp.minimize(many * model.makespan + model.weighted_ends())
+    model.cp.minimize(_weighted([(many, model.makespan)]) + model.weighted_ends())
     again = _solver(max(0.5, limit_s * 0.95 - (time.monotonic() - began)), workers)
     if again.solve(model.cp) in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         best = model.placements(again)
