@@ -7,6 +7,7 @@ from functools import partial
 
 import click
 
+from tuneplan.cli import completing
 from tuneplan.cli.answering import all_option, show, today
 from tuneplan.cli.commands import SpokenCommand
 from tuneplan.cli.options import JobRequest, answer_options, job_options, refuse_blank
@@ -15,7 +16,7 @@ from tuneplan.cli.output import refuse_own_source, write_bytes
 
 @click.command("budget", cls=SpokenCommand)
 @job_options
-@click.argument("more", nargs=-1, metavar="[JOB]...")
+@click.argument("more", nargs=-1, metavar="[JOB]...", shell_complete=completing.files)
 @click.option(
     "--seed",
     type=click.IntRange(min=0),
@@ -31,7 +32,12 @@ from tuneplan.cli.output import refuse_own_source, write_bytes
     help="Cases that are drawn.",
 )
 @click.option(
-    "--to", "targets", multiple=True, metavar="FILE", help="Write it as .html, .md, .json or .xlsx."
+    "--to",
+    "targets",
+    multiple=True,
+    metavar="FILE",
+    shell_complete=completing.files,
+    help="Write it as .html, .md, .json or .xlsx.",
 )
 @all_option
 @answer_options

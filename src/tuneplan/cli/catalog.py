@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from tuneplan.cli import completing
 from tuneplan.cli.answering import show, today
 from tuneplan.cli.commands import SpokenCommand
 from tuneplan.cli.options import answer_options, refuse_blank
@@ -15,7 +16,7 @@ from tuneplan.language import say
 
 @click.command("catalog", cls=SpokenCommand)
 @click.argument("kind", type=click.Choice(["models", "accelerators", "prices"]))
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=completing.names_of_a_kind)
 @click.option(
     "--file",
     "files",
@@ -30,7 +31,13 @@ from tuneplan.language import say
 @click.option(
     "--device", type=click.Choice(["auto", "cpu", "cuda", "mps"]), default="auto", help="Of it."
 )
-@click.option("-o", "--output", metavar="FILE", help="Where that file is written; else shown.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    shell_complete=completing.files,
+    help="Where that file is written; else shown.",
+)
 @answer_options
 def command(
     kind: str,

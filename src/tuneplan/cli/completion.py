@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import click
 
 from tuneplan.cli.commands import SpokenCommand
 from tuneplan.cli.options import answer_options
 from tuneplan.cli.output import print_json, print_text
+
+# A key of the job file goes on after its "=": no blank is to follow it. Fish knows that by itself.
+_BASH: Final = "COMPREPLY+=($value)"
+_ZSH: Final = "compadd -U -V unsorted -a completions"
+_ZSH_BARE: Final = "compadd -U -S '' -V unsorted -a completions"
+_NO_BLANK: Final = {
+    "bash": (_BASH, f"{_BASH}; [[ $value == *= ]] && compopt -o nospace"),
+    "zsh": (_ZSH, f"if [[ $completions[1] == *= ]]; then {_ZSH_BARE}; else {_ZSH}; fi"),
+}
 
 
 @click.command("completion", cls=SpokenCommand)
@@ -30,6 +41,8 @@ def command(shell: str, *, as_json: bool) -> None:
         raise LookupError(msg)
     script = kind(cli, {}, "tuneplan", "_TUNEPLAN_COMPLETE")
     text = script.source_template % script.source_vars()
+    if shell in _NO_BLANK:
+        text = text.replace(*_NO_BLANK[shell])
     if as_json:
         print_json({"shell": shell, "script": text})
     else:

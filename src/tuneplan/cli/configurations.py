@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from tuneplan.cli import completing
 from tuneplan.cli.options import JobRequest, plain, refuse_blank
 from tuneplan.language import say, sentence
 
@@ -26,6 +27,7 @@ def framework_option(function: Command) -> Command:
     return click.option(
         "--framework",
         metavar="NAME[==VERSION]",
+        shell_complete=completing.frameworks,
         help="Whose defaults count, and of which version; the newest known where none is given.",
     )(function)
 
@@ -37,19 +39,23 @@ def configuration_options(function: Command) -> Command:
         "settings",
         multiple=True,
         metavar="KEY=VALUE",
+        shell_complete=completing.settings,
         help="Any key of the job file: --set training.packing=true.",
     )(function)
     wrapped = framework_option(wrapped)
-    wrapped = click.option("--data", multiple=True, help=_DATA)(wrapped)
-    wrapped = click.option("--model", help=_MODEL)(wrapped)
+    wrapped = click.option("--data", multiple=True, shell_complete=completing.files, help=_DATA)(
+        wrapped
+    )
+    wrapped = click.option("--model", shell_complete=completing.models, help=_MODEL)(wrapped)
     wrapped = click.option(
         "--gpu",
         "--accelerator",
         "gpu",
         metavar="NAME[:COUNT]",
+        shell_complete=completing.accelerators,
         help="Accelerator and how many a machine has: H100:8; H100:8x2 is two machines of 8.",
     )(wrapped)
-    return click.argument("config", metavar="CONFIG")(wrapped)  # type: ignore[no-any-return]
+    return click.argument("config", metavar="CONFIG", shell_complete=completing.files)(wrapped)  # type: ignore[no-any-return]
 
 
 def flags_of(options: Mapping[str, Any]) -> dict[str, Any]:

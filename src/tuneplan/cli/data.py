@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from tuneplan.cli import completing
 from tuneplan.cli.answering import today
 from tuneplan.cli.commands import SpokenCommand
 from tuneplan.cli.options import JobRequest, answer_options, engine_options, refuse_blank
@@ -36,8 +37,8 @@ def command() -> None:
 
 
 @command.command("profile", cls=SpokenCommand)
-@click.argument("files", nargs=-1)
-@click.option("--model", help="The model whose tokenizer counts.")
+@click.argument("files", nargs=-1, shell_complete=completing.files)
+@click.option("--model", shell_complete=completing.models, help="The model whose tokenizer counts.")
 @click.option(
     "--tokenizer",
     help="A tokenizer file or folder, a model's name, or approximate (characters per token).",
@@ -70,10 +71,28 @@ def command() -> None:
     metavar="JOB",
     help="A job on this data: what each length costs in hours and money.",
 )
-@click.option("--accelerator", help="The job's accelerator, where no file says it.")
-@click.option("--method", help="The job's method, where no file says it.")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any key of the job.")
-@click.option("--save", metavar="FILE", help="Keep the profile in FILE, for data.profile of a job.")
+@click.option(
+    "--accelerator",
+    shell_complete=completing.accelerators,
+    help="The job's accelerator, where no file says it.",
+)
+@click.option(
+    "--method", shell_complete=completing.methods, help="The job's method, where no file says it."
+)
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    shell_complete=completing.settings,
+    help="Any key of the job.",
+)
+@click.option(
+    "--save",
+    metavar="FILE",
+    shell_complete=completing.files,
+    help="Keep the profile in FILE, for data.profile of a job.",
+)
 @click.option("--exact", is_flag=True, help="Read every row; else a part of files beyond 4 GiB.")
 @click.option(
     "--sample",
@@ -201,9 +220,18 @@ def _prices(job: StatedJob | None, found: DataProfile) -> tuple[LengthPrice, ...
 
 
 @command.command("tokenize", cls=SpokenCommand)
-@click.argument("files", nargs=-1, required=True)
-@click.option("-o", "--output", required=True, metavar="FOLDER", help="The folder to make.")
-@click.option("--model", help="The model whose tokenizer is taken.")
+@click.argument("files", nargs=-1, required=True, shell_complete=completing.files)
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    metavar="FOLDER",
+    shell_complete=completing.files,
+    help="The folder to make.",
+)
+@click.option(
+    "--model", shell_complete=completing.models, help="The model whose tokenizer is taken."
+)
 @click.option("--tokenizer", help="A tokenizer file or folder, or a model's name.")
 @click.option(
     "--max-length",

@@ -6,6 +6,7 @@ from functools import partial
 
 import click
 
+from tuneplan.cli import completing
 from tuneplan.cli.answering import (
     NOTHING_FITS,
     all_option,
@@ -31,7 +32,9 @@ from tuneplan.language import say
     help="Ranges from physics and stated priors alone, from published runs, or from these and "
     "your own measurements (tuneplan store list).",
 )
-@click.option("--store", metavar="FILE", help="Of your own measurements.")
+@click.option(
+    "--store", metavar="FILE", shell_complete=completing.files, help="Of your own measurements."
+)
 @answer_options
 @click.pass_context
 def command(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from tuneplan.cli import completing
 from tuneplan.cli.answering import all_option, show, today
 from tuneplan.cli.commands import SpokenCommand
 from tuneplan.cli.options import JobRequest, answer_options, job_options, refuse_blank
@@ -31,7 +32,11 @@ from tuneplan.language import say
     "pytorchjob; several with commas, or given again.",
 )
 @click.option(
-    "--output", "-o", metavar="DIR", help="Write the files there; shown where none is given."
+    "--output",
+    "-o",
+    metavar="DIR",
+    shell_complete=completing.files,
+    help="Write the files there; shown where none is given.",
 )
 @click.option("--force", is_flag=True, help="Write over files that are there.")
 @all_option

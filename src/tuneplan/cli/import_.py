@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from tuneplan.cli import completing
 from tuneplan.cli.answering import show, today
 from tuneplan.cli.commands import SpokenCommand
 from tuneplan.cli.configurations import framework_option
@@ -15,10 +16,14 @@ from tuneplan.cli.output import refuse_own_source, write_file
 
 
 @click.command("import", cls=SpokenCommand)
-@click.argument("config", metavar="CONFIG")
+@click.argument("config", metavar="CONFIG", shell_complete=completing.files)
 @framework_option
 @click.option(
-    "--output", "-o", metavar="FILE", help="Write the job file there; stdout where none is given."
+    "--output",
+    "-o",
+    metavar="FILE",
+    shell_complete=completing.files,
+    help="Write the job file there; stdout where none is given.",
 )
 @click.option("--all", "full", is_flag=True, help="List the irrelevant keys too.")
 @answer_options

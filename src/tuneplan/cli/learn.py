@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import click
 
+from tuneplan.cli import completing
 from tuneplan.cli.answering import show, today
 from tuneplan.cli.commands import SpokenCommand
 from tuneplan.cli.options import answer_options, refuse_blank
 
 
 @click.command("learn", cls=SpokenCommand)
-@click.argument("logs", nargs=-1, required=True, metavar="LOGS...")
-@click.option("--job", metavar="FILE", help="Job file or configuration of the run that was logged.")
+@click.argument("logs", nargs=-1, required=True, metavar="LOGS...", shell_complete=completing.files)
+@click.option(
+    "--job",
+    metavar="FILE",
+    shell_complete=completing.files,
+    help="Job file or configuration of the run that was logged.",
+)
 @click.option(
     "--gpu",
     metavar="NAME[:COUNT]",
+    shell_complete=completing.accelerators,
     help="Accelerator and how many a machine had: H100:8; H100:8x2 is two machines of 8.",
 )
-@click.option("--store", metavar="FILE", help="Where measurements are kept; see tuneplan store.")
+@click.option(
+    "--store",
+    metavar="FILE",
+    shell_complete=completing.files,
+    help="Where measurements are kept; see tuneplan store.",
+)
 @click.option("--no-store", is_flag=True, help="Keep nothing.")
 @answer_options
 def command(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from tuneplan.cli import completing
 from tuneplan.cli.commands import SpokenCommand
 from tuneplan.errors import UnreadableFile
 from tuneplan.language import message
@@ -19,6 +20,7 @@ from tuneplan.units import parse_bytes, parse_seconds
     "allowed",
     multiple=True,
     metavar="FOLDER",
+    shell_complete=completing.files,
     help="A folder that tools may read; without one they read no file of yours.",
 )
 @click.option("--time-limit", default="2 min", show_default=True, help="Of a call.")

@@ -6,6 +6,7 @@ from functools import partial
 
 import click
 
+from tuneplan.cli import completing
 from tuneplan.cli.answering import all_option, show, today
 from tuneplan.cli.commands import SpokenCommand
 from tuneplan.cli.configurations import configuration_of
@@ -15,10 +16,16 @@ from tuneplan.language import say
 
 @click.command("oom", cls=SpokenCommand)
 @job_options
-@click.option("--log", metavar="FILE", help="Log of the run that failed; - is standard input.")
+@click.option(
+    "--log",
+    metavar="FILE",
+    shell_complete=completing.files,
+    help="Log of the run that failed; - is standard input.",
+)
 @click.option(
     "--gpu",
     metavar="NAME[:COUNT]",
+    shell_complete=completing.accelerators,
     help="Accelerator and how many a machine has: H100:8; H100:8x2 is two machines of 8.",
 )
 @all_option

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from tuneplan.cli import completing
 from tuneplan.frozen import dataclass
 from tuneplan.language import LANGUAGES, language_of_environment, message, sentence
 
@@ -47,6 +48,13 @@ _FLAGS: Final = (
     ),
     ("--data", "data.path", sentence("Files or folders of samples.")),
 )
+_COMPLETED: Final = {
+    "--model": completing.models,
+    "--method": completing.methods,
+    "--accelerator": completing.accelerators,
+    "--framework": completing.frameworks,
+    "--data": completing.files,
+}
 _SEVERAL: Final = ("--method", "--accelerator", "--count", "--data")
 
 
@@ -98,11 +106,16 @@ def job_options(function: Command) -> Command:
         "settings",
         multiple=True,
         metavar="KEY=VALUE",
+        shell_complete=completing.settings,
         help="Any key of the job file: --set training.packing=true.",
     )(gather)
     for flag, _, text in reversed(_FLAGS):
-        wrapped = click.option(flag, multiple=flag in _SEVERAL, help=text)(wrapped)
-    return click.argument("job", required=False, metavar="[JOB]")(wrapped)  # type: ignore[no-any-return]
+        wrapped = click.option(
+            flag, multiple=flag in _SEVERAL, help=text, shell_complete=_COMPLETED.get(flag)
+        )(wrapped)
+    return click.argument(  # type: ignore[no-any-return]
+        "job", required=False, metavar="[JOB]", shell_complete=completing.files
+    )(wrapped)
 
 
 def refuse_blank(flag: str, value: str | tuple[str, ...] | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from tuneplan.cli import completing
 from tuneplan.cli.answering import show, today
 from tuneplan.cli.commands import SpokenCommand
 from tuneplan.cli.options import JobRequest, answer_options, job_options, refuse_blank
@@ -26,6 +27,7 @@ from tuneplan.units import parse_bytes, parse_seconds
 @click.option(
     "--weights",
     metavar="FOLDER",
+    shell_complete=completing.files,
     help="Load the weights of this folder; random ones are as fast and as large.",
 )
 @click.option("--random-weights", is_flag=True, help="Nothing is downloaded (the default).")
@@ -37,7 +39,12 @@ from tuneplan.units import parse_bytes, parse_seconds
     help="A picture of every row, in pixels as the processor leaves it; several are several.",
 )
 @click.option("--synthetic", is_flag=True, help="Random tokens, also where the data is at hand.")
-@click.option("--store", metavar="FILE", help="Where measurements are kept; see tuneplan store.")
+@click.option(
+    "--store",
+    metavar="FILE",
+    shell_complete=completing.files,
+    help="Where measurements are kept; see tuneplan store.",
+)
 @click.option("--no-store", is_flag=True, help="Keep nothing.")
 @answer_options
 def command(

@@ -6,6 +6,7 @@ from functools import partial
 
 import click
 
+from tuneplan.cli import completing
 from tuneplan.cli.answering import show, today
 from tuneplan.cli.commands import SpokenCommand
 from tuneplan.cli.configurations import configuration_of
@@ -21,6 +22,7 @@ from tuneplan.language import say
     "targets",
     multiple=True,
     metavar="FILE",
+    shell_complete=completing.files,
     help="Where to write it: .html, .md, .json or .xlsx says how; may be given several times.",
 )
 @click.option(

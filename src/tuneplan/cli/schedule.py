@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tuneplan.cli import completing
 from tuneplan.cli.answering import NOTHING_FITS, all_option, require_fit_option, show, today
 from tuneplan.cli.commands import SpokenCommand
 from tuneplan.cli.options import answer_options, refuse_blank
@@ -20,12 +21,13 @@ if TYPE_CHECKING:
 
 
 @click.command("schedule", cls=SpokenCommand)
-@click.argument("jobs", nargs=-1, metavar="[JOB]...")
+@click.argument("jobs", nargs=-1, metavar="[JOB]...", shell_complete=completing.files)
 @click.option(
     "--pool",
     "pools",
     multiple=True,
     metavar="NAME:CARDS|FILE",
+    shell_complete=completing.files,
     help="Machines: H100:8 is one of eight cards, H100:8x2 two of them; or a file of nodes and "
     "jobs. May be given several times.",
 )
@@ -44,7 +46,12 @@ if TYPE_CHECKING:
     help="Seconds that the search may take.",
 )
 @click.option(
-    "--to", "targets", multiple=True, metavar="FILE", help="Write it as .html, .md, .json or .xlsx."
+    "--to",
+    "targets",
+    multiple=True,
+    metavar="FILE",
+    shell_complete=completing.files,
+    help="Write it as .html, .md, .json or .xlsx.",
 )
 @require_fit_option
 @all_option

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from tuneplan.cli import completing
 from tuneplan.cli.answering import today
 from tuneplan.cli.commands import SpokenCommand
 from tuneplan.cli.options import refuse_blank
@@ -29,9 +30,12 @@ from tuneplan.language import message, say
     "allowed",
     multiple=True,
     metavar="DIR",
+    shell_complete=completing.files,
     help="A folder whose files the page may read; without one it reads no file of yours.",
 )
-@click.option("--store", metavar="FILE", help="Of your own measurements.")
+@click.option(
+    "--store", metavar="FILE", shell_complete=completing.files, help="Of your own measurements."
+)
 def command(
     *, host: str, port: int, opens: bool, allowed: tuple[str, ...], store: str | None
 ) -> None:

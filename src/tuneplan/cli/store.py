@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from tuneplan.cli import completing
 from tuneplan.cli.answering import show, today
 from tuneplan.cli.commands import SpokenCommand
 from tuneplan.cli.options import answer_options, refuse_blank
@@ -15,7 +16,10 @@ class _StoreGroup(SpokenCommand, click.Group):
 
 
 _store_option = click.option(
-    "--store", metavar="FILE", help="The store; TUNEPLAN_STORE, else the user's own."
+    "--store",
+    metavar="FILE",
+    shell_complete=completing.files,
+    help="The store; TUNEPLAN_STORE, else the user's own.",
 )
 
 
@@ -29,7 +33,7 @@ def command() -> None:
 
 @command.command("list", cls=SpokenCommand)
 @_store_option
-@click.option("--model", help="Of this model only.")
+@click.option("--model", shell_complete=completing.models, help="Of this model only.")
 @click.option("--accelerator", help="On this card only.")
 @answer_options
 def list_(*, store: str | None, model: str | None, accelerator: str | None, as_json: bool) -> None:
@@ -46,7 +50,7 @@ def list_(*, store: str | None, model: str | None, accelerator: str | None, as_j
 
 
 @command.command("export", cls=SpokenCommand)
-@click.argument("file", metavar="FILE")
+@click.argument("file", metavar="FILE", shell_complete=completing.files)
 @_store_option
 @answer_options
 def export(file: str, *, store: str | None, as_json: bool) -> None:
@@ -63,7 +67,7 @@ def export(file: str, *, store: str | None, as_json: bool) -> None:
 
 
 @command.command("import", cls=SpokenCommand)
-@click.argument("file", metavar="FILE")
+@click.argument("file", metavar="FILE", shell_complete=completing.files)
 @_store_option
 @answer_options
 def import_(file: str, *, store: str | None, as_json: bool) -> None:

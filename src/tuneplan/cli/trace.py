@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tuneplan.cli import completing
 from tuneplan.cli.answering import (
     NOTHING_FITS,
     all_option,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 @click.option(
     "--snapshot",
     metavar="FILE",
+    shell_complete=completing.files,
     help="Write a memory snapshot that pytorch.org/memory_viz opens.",
 )
 @click.option(
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
 @click.option(
     "--peft",
     metavar="FILE",
+    shell_complete=completing.files,
     help="An adapter_config.json of PEFT, whose method is traced in place of the job's adapter.",
 )
 @click.option("--no-cache", is_flag=True, help="Trace again, and keep nothing.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from tuneplan.cli import completing
 from tuneplan.cli.answering import today
 from tuneplan.cli.commands import SpokenCommand
 from tuneplan.cli.options import answer_options
@@ -12,7 +13,12 @@ from tuneplan.cli.output import console, print_json, write_file
 
 @click.command("validate", cls=SpokenCommand)
 @click.argument("runs", metavar="RUNS.csv|FOLDER")
-@click.option("--complete", metavar="FILE", help="Which rows count in the error tables (CSV).")
+@click.option(
+    "--complete",
+    metavar="FILE",
+    shell_complete=completing.files,
+    help="Which rows count in the error tables (CSV).",
+)
 @click.option(
     "--worst",
     type=click.IntRange(min=0),
@@ -36,8 +42,20 @@ from tuneplan.cli.output import console, print_json, write_file
     help="What was learned from measured runs: nothing, what is shipped, or that without the runs "
     "of the row's own source.",
 )
-@click.option("--rows", "rows_file", metavar="FILE", help="Write every row to a CSV file.")
-@click.option("--html", "html_file", metavar="FILE", help="Write a page with charts and tables.")
+@click.option(
+    "--rows",
+    "rows_file",
+    metavar="FILE",
+    shell_complete=completing.files,
+    help="Write every row to a CSV file.",
+)
+@click.option(
+    "--html",
+    "html_file",
+    metavar="FILE",
+    shell_complete=completing.files,
+    help="Write a page with charts and tables.",
+)
 @answer_options
 def command(
     runs: str,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tuneplan.cli import completing
 from tuneplan.cli.answering import today
 from tuneplan.cli.commands import SpokenCommand
 from tuneplan.cli.options import answer_options, refuse_blank
@@ -26,9 +27,19 @@ if TYPE_CHECKING:
 
 
 @click.command("watch", cls=SpokenCommand)
-@click.argument("run", metavar="RUN")
-@click.option("--job", metavar="FILE", help="Job file or configuration of the run: its plan.")
-@click.option("--gpu", metavar="NAME[:COUNT]", help="Accelerator and how many a machine has.")
+@click.argument("run", metavar="RUN", shell_complete=completing.files)
+@click.option(
+    "--job",
+    metavar="FILE",
+    shell_complete=completing.files,
+    help="Job file or configuration of the run: its plan.",
+)
+@click.option(
+    "--gpu",
+    metavar="NAME[:COUNT]",
+    shell_complete=completing.accelerators,
+    help="Accelerator and how many a machine has.",
+)
 @click.option("--pid", type=click.IntRange(min=1), help="The process that trains.")
 @click.option(
     "--interval",

@@ -217,7 +217,7 @@ class _Model:
 def _weighted(terms: Sequence[tuple[int, Any]]) -> Any:
     """The sum of factor x variable.
 
-    What has no weight is left out: a constant nought among expressions is an error in OR-Tools 9.14.
+    What has no weight is left out: OR-Tools 9.14 does not add a constant nought to expressions.
     """
     return sum(factor * variable for factor, variable in terms if factor)
 
