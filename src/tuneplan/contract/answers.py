@@ -17,6 +17,7 @@ from tuneplan.contract.parts import (
     Bytes,
     Fraction,
     Header,
+    Moment,
     Money,
     MoneyRange,
     Notice,
@@ -212,6 +213,9 @@ class EstimateAnswer(EstimateBody, Header):
 
     lint: list[LintFinding] = Field(
         default_factory=list, description="What stands out; `check` looks at more."
+    )
+    timeline: list[Moment] = Field(
+        default_factory=list, description="Of the memory, where the job was traced before."
     )
 
 

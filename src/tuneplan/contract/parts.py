@@ -124,6 +124,15 @@ class Header(Part):
     language: str = Field(json_schema_extra={"enum": list(LANGUAGES)})
 
 
+class Moment(Part):
+    """A point of the timeline of a trace: ``t`` counts births and deaths of blocks."""
+
+    t: int
+    phase: str
+    allocated_bytes: Bytes
+    reserved_bytes: Bytes
+
+
 def range_model(estimate: core.Estimate, *, whole: bool = False) -> Range:
     """An estimate as it stands in an answer; ``whole`` for bytes and counts."""
     low, likely, high = estimate.low, estimate.likely, estimate.high

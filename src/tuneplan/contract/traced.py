@@ -7,7 +7,7 @@ from typing import Any, Final
 from pydantic import Field, FiniteFloat, create_model
 
 from tuneplan.contract.answers import Fit, FitOn, Hardware, Memory, Model
-from tuneplan.contract.parts import Assumption, Bytes, Header, Notice, Part
+from tuneplan.contract.parts import Assumption, Bytes, Header, Moment, Notice, Part
 
 
 class Reserved(Part):
@@ -32,15 +32,6 @@ class TracedMemory(Memory):
         description="At the allocated peak: free, but inside segments that are in use."
     )
     context_bytes: Bytes = Field(description="Outside the allocator: counted on top.")
-
-
-class Moment(Part):
-    """A point of the timeline: ``t`` counts births and deaths of blocks."""
-
-    t: int
-    phase: str
-    allocated_bytes: Bytes
-    reserved_bytes: Bytes
 
 
 class Alive(Part):

@@ -48,6 +48,7 @@ from tuneplan.units import HOUR_S, format_gib
 
 if TYPE_CHECKING:
     from tuneplan.planner.traced import KnownTrace
+    from tuneplan.planner.traced_timeline import Moment
 
 # Micro-batches that `auto` tries, largest that fits wins.
 AUTO_MICRO_BATCHES: Final = (128, 96, 64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1)
@@ -72,6 +73,7 @@ class JobEstimate:
             first.
         time: None without an accelerator.
         cost: None without an offer or without hours.
+        timeline: Of the memory, where it is that of a trace.
     """
 
     resolved: Resolved
@@ -83,6 +85,7 @@ class JobEstimate:
     fits_on: tuple[tuple[str, Fit], ...]
     assumptions: tuple[Assumption, ...]
     notices: tuple[Notice, ...]
+    timeline: tuple[Moment, ...] = ()
 
     @property
     def total_s(self) -> Estimate | None:
@@ -241,6 +244,7 @@ def estimate_resolved(
         fits_on=() if resolved.cluster else fits_on_every_card(resolved, memory, sources),
         assumptions=tuple(assumptions),
         notices=once((*notices, *what_to_heed(resolved, sources, memory, total_s, cost))),
+        timeline=traced.memory.timeline if traced is not None else (),
     )
 
 

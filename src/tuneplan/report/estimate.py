@@ -54,8 +54,8 @@ from tuneplan.units import format_count, format_duration, format_gb, format_gib
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-# Of the table over the cards, the text shows these beside the smallest that fits.
-_COMMON: Final = (
+# Of the table over the cards, these are shown beside the smallest that fits.
+COMMON_CARDS: Final = (
     "NVIDIA T4",
     "NVIDIA GeForce RTX 3090",
     "NVIDIA GeForce RTX 4090",
@@ -137,7 +137,7 @@ def stated_cards(answer: EstimateBody) -> int:
 def _cards(rows: Sequence[FitOn], count: int, *, full: bool) -> RenderableType:
     fitting = [row for row in rows if row.verdict == "fits"]
     smallest = min(fitting, key=lambda row: (row.capacity_bytes, row.accelerator), default=None)
-    shown = [row for row in rows if full or row is smallest or row.accelerator in _COMMON]
+    shown = [row for row in rows if full or row is smallest or row.accelerator in COMMON_CARDS]
     return table(
         (
             Column(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from tuneplan.contract.answers import (
     Cost,
@@ -24,6 +25,7 @@ from tuneplan.contract.answers import (
 from tuneplan.contract.job_document import job_document
 from tuneplan.contract.lint import LintFinding
 from tuneplan.contract.parts import (
+    Moment,
     MoneyRange,
     Notice,
     Range,
@@ -48,6 +50,9 @@ from tuneplan.spec import answer as core
 from tuneplan.spec.hardware import Cluster
 from tuneplan.spec.offer import Offer as CoreOffer
 
+if TYPE_CHECKING:
+    from tuneplan.planner.traced_timeline import Moment as TracedMoment
+
 DECIDING_QUANTITY = "allocated peak + unusable fragmentation + context"
 
 
@@ -57,7 +62,21 @@ def estimate_answer(estimate: JobEstimate, *, as_of: str) -> EstimateAnswer:
         **header("estimate", as_of=as_of),
         **dict(estimate_body(estimate)),
         lint=quick_lint(estimate),
+        timeline=moment_models(estimate.timeline),
     )
+
+
+def moment_models(moments: Sequence[TracedMoment]) -> list[Moment]:
+    """The timeline of a trace."""
+    return [
+        Moment(
+            t=one.at,
+            phase=one.phase,
+            allocated_bytes=one.allocated_bytes,
+            reserved_bytes=one.reserved_bytes,
+        )
+        for one in moments
+    ]
 
 
 def quick_lint(estimate: JobEstimate) -> list[LintFinding]:

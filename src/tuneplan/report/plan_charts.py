@@ -42,6 +42,11 @@ _GROUPS: Final = {
 _ORDER: Final = ("weights", "gradients", "optimizer", "activations", "loss", "rest", "outside")
 
 
+def memory_groups() -> list[tuple[str, str]]:
+    """Each group of memory with its colour, in the order of the stack."""
+    return [(group, SERIES[place]) for place, group in enumerate(_ORDER)]
+
+
 def group_names() -> dict[str, str]:
     """What each group of memory is called, in the order of the stack."""
     return {

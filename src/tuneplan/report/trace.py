@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from tuneplan.contract.answers import Fit
-from tuneplan.contract.traced import Alive, Moment, Remark, TraceAnswer
+from tuneplan.contract.parts import Moment
+from tuneplan.contract.traced import Alive, Remark, TraceAnswer
 from tuneplan.language import say
 from tuneplan.report.labels import operation_label, phase_label, traced_term_label
 from tuneplan.report.ledger import ledger

@@ -10,7 +10,6 @@ from tuneplan.contract.job_document import job_document
 from tuneplan.contract.parts import assumption_model
 from tuneplan.contract.traced import (
     Alive,
-    Moment,
     OperationClass,
     Process,
     Remark,
@@ -21,11 +20,11 @@ from tuneplan.contract.traced import (
 from tuneplan.planner.trace import JobTrace
 from tuneplan.planner.traced_fit import context_bytes_of
 from tuneplan.planner.traced_terms import term_of
-from tuneplan.planner.traced_timeline import Moment as TracedMoment
 from tuneplan.report.estimate_answer import (
     fit_fields,
     hardware_model,
     memory_fields,
+    moment_models,
     notice_models,
     unique_assumptions,
 )
@@ -61,7 +60,7 @@ def trace_answer(trace: JobTrace, *, as_of: str) -> TraceAnswer:
         estimated_peak_bytes=(
             None if trace.peft_type else round(trace.formula.ranges.peak_bytes.likely)
         ),
-        timeline=[_moment(one) for one in trace.memory.timeline],
+        timeline=moment_models(trace.memory.timeline),
         at_peak=_alive(trace),
         operations=[OperationClass(**_operations(one)) for one in trace.operations],
         stand_ins=_remarks(trace.stand_ins),
@@ -99,15 +98,6 @@ def _memory(trace: JobTrace) -> TracedMemory:
         ),
         fragmentation_bytes=memory.usual.fragmentation_bytes,
         context_bytes=round(context_bytes_of(trace.resolved)),
-    )
-
-
-def _moment(one: TracedMoment) -> Moment:
-    return Moment(
-        t=one.at,
-        phase=one.phase,
-        allocated_bytes=one.allocated_bytes,
-        reserved_bytes=one.reserved_bytes,
     )
 
 

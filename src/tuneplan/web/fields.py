@@ -110,7 +110,7 @@ FIELDS: Final = (
     Field(
         name="count",
         key="hardware.accelerators_per_node",
-        label=lambda: say("Cards"),
+        label=lambda: say("Cards per machine"),
         kind="number",
         many=True,
         stops=(1, 2, 3, 4, 5, 6, 7, 8),

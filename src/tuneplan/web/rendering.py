@@ -115,6 +115,7 @@ def _answered(
     return {
         "view": view,
         "title": view.title(),
+        "heading": view.heading(answer) if view.heading and answer is not None else view.title(),
         "purpose": view.purpose(),
         "form": form,
         "address": form.address(view.name),
@@ -122,22 +123,25 @@ def _answered(
         "mistakes": mistakes,
         "answered": answer is not None,
         "beside": {"assumed": assumed_texts(answer, form), "mistakes": mistake_texts(mistakes)},
-        "summary": _summary(sections, mistakes),
+        **dict(zip(("summary", "tone"), _summary(sections, mistakes), strict=True)),
         "polled": view.polls(answer) if view.polls and answer is not None else "",
         "frameworks": FRAMEWORKS,
         "launchers": LAUNCHERS,
     }
 
 
-def _summary(sections: Sequence[Section | PageSection], mistakes: Sequence[Mistake]) -> str:
-    """What is read aloud when the answer has changed."""
+def _summary(
+    sections: Sequence[Section | PageSection], mistakes: Sequence[Mistake]
+) -> tuple[str, str]:
+    """What is read aloud when the answer has changed, and its tone."""
     if mistakes:
-        return say("{count} {count:~mistake/mistakes} in the request", count=len(mistakes))
+        text = say("{count} {count:~mistake/mistakes} in the request", count=len(mistakes))
+        return text, "does_not_fit"
     for section in sections:
         for block in section.blocks:
             if isinstance(block, Paragraph):
-                return block.text
-    return ""
+                return block.text, block.tone
+    return "", ""
 
 
 def _kind(block: PageBlock) -> str:

@@ -96,7 +96,9 @@
     tellBeside(answer);
     tuneplanCharts.draw(answer).then(() => document.dispatchEvent(new Event("answer:drawn")));
     const said = document.getElementById("said");
-    if (said && said.textContent !== answer.dataset.said) said.textContent = answer.dataset.said;
+    said.dataset.tone = answer.dataset.tone;
+    const text = said.firstElementChild;
+    if (text.textContent !== answer.dataset.said) text.textContent = answer.dataset.said;
     const query = answer.dataset.address.replace(/^[^?]*/, "");
     for (const link of document.querySelectorAll("a[data-keeps]"))
       link.setAttribute("href", link.getAttribute("href").replace(/\?.*$/, "") + query);

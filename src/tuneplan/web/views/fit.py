@@ -23,10 +23,16 @@ def _answer(form: Form, world: World) -> EstimateAnswer:
     return estimate_answer(estimate, as_of=world.today.isoformat())
 
 
-def _sections(answer: EstimateAnswer, _form: Form) -> tuple[Section, ...]:
+def _sections(answer: EstimateAnswer, form: Form) -> tuple[Section, ...]:
     from tuneplan.report.fit_document import fit_sections
 
-    return fit_sections(answer)
+    return fit_sections(answer, with_keys=lambda keys: form.with_keys(keys).address(VIEW.name))
+
+
+def _heading(answer: EstimateAnswer) -> str:
+    from tuneplan.report.verdict import title
+
+    return title(answer)
 
 
 VIEW = View(
@@ -36,5 +42,6 @@ VIEW = View(
     schema="estimate",
     answer=_answer,
     sections=_sections,
+    heading=_heading,
     lead=("model", "method", "gpu", "count", "max_length", "micro_batch"),
 )

@@ -34,6 +34,7 @@ class View:
         answer: The use-case: what is asked and the world to the model that ``--json`` prints.
             Raises ``InputError`` for what the user can mend.
         sections: The answer as things to read; the form makes addresses of links.
+        heading: What the answer is about, over it; None for the title of the view.
         fields: Fields that only this view has, before the common ones.
         lead: Names of common fields that are open from the start; the others fold.
         job: Whether the common fields, a job, are asked for at all.
@@ -53,6 +54,7 @@ class View:
     schema: str
     answer: Callable[[Form, World], Any]
     sections: Callable[[Any, Form], tuple[Section | PageSection, ...]]
+    heading: Callable[[Any], str] | None = None
     fields: tuple[Field, ...] = ()
     lead: tuple[str, ...] = ("model", "method", "gpu", "count")
     job: bool = True
