@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tuneplan.frozen import dataclass
 from tuneplan.language import say
 from tuneplan.report.tables import value_text
-from tuneplan.web.fields import FIELDS, GROUPS, LEAD, Field, group_label
+from tuneplan.web.fields import BY_KEY, FIELDS, GROUPS, LEAD, Field, group_label
 from tuneplan.web.form import Form, field_of
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def assumed_texts(answer: Any, form: Form) -> Mapping[str, Mapping[str, str]]:
     """By field: what the answer took where the field is empty, as a ``value`` and a ``text``."""
     found: dict[str, Mapping[str, str]] = {}
     for one in getattr(answer, "assumptions", None) or ():
-        name = field_of(one.name)
+        name = BY_KEY[one.name].name if one.name in BY_KEY else None
         if name is not None and name not in found and not form.text(name):
             value = value_text(one.value)
             text = say("assumed: {value} ({reason})", value=value, reason=one.reason)

@@ -108,6 +108,8 @@ globalThis.tuneplanCharts = (() => {
     for (const [called, rows] of Object.entries(data)) view.data(called, rows);
     live.set(name, { shape, holder: drawing, view });
     await view.runAsync();
+    // The drawing has one label, and its figures stand beside it as a table.
+    drawing.querySelector("svg").setAttribute("aria-hidden", "true");
   };
 
   const draw = (part) =>
