@@ -12,7 +12,9 @@ import pytest
 from tuneplan.contract.reading import load_job
 from tuneplan.estimation import persistent as persistent_room
 from tuneplan.estimation import walking
-from tuneplan.planner import evaluating
+from tuneplan.language import speaking
+from tuneplan.planner import evaluating, known
+from tuneplan.planner.dataset import read_dataset
 from tuneplan.planner.estimate import estimate_job
 from tuneplan.planner.plan import plan_job
 from tuneplan.planner.sources import Sources
@@ -45,6 +47,33 @@ JOBS = {
     },
 }
 CACHES = (walking._known_walk, persistent_room.persistent, evaluating._reserving)
+
+
+def test_estimates_that_are_remembered_are_bounded(monkeypatch) -> None:
+    monkeypatch.setattr(known, "MOST_KEPT", 3)
+    warm = Sources(today=TODAY)
+    for name in JOBS:
+        answered(name, warm)
+        assert len(warm.estimates) <= 3
+
+
+def test_what_is_remembered_is_told_in_the_language_of_the_question() -> None:
+    warm = Sources(today=TODAY)
+    with speaking("zh-TW"):
+        chinese = answered("LoRA", warm)
+    assert chinese != answered("LoRA", warm) == anew("LoRA")
+    with speaking("zh-TW"):
+        assert answered("LoRA", warm) == chinese
+
+
+def test_data_that_changed_is_another_question() -> None:
+    job = load_job(overrides={**JOB, "method": "lora", "data.num_samples": 800})
+    more = load_job(overrides={**JOB, "method": "lora", "data.num_samples": 900})
+    warm = Sources(today=TODAY)
+    dataset = read_dataset(job)
+    first = estimate_job(job, warm, dataset=dataset)
+    assert estimate_job(job, warm, dataset=read_dataset(job)) is first
+    assert estimate_job(job, warm, dataset=read_dataset(more)).total_s != first.total_s
 
 
 def forget() -> None:

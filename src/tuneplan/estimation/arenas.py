@@ -20,6 +20,7 @@ from tuneplan.estimation.stretches import ADDRESS_WIDTH, MOST_REST, PoolSteps, S
 
 _ADDRESS: Final = (1 << ADDRESS_WIDTH) - 1
 _SMALL: Final = 1 << (ADDRESS_WIDTH - 1)  # a bit of every address of the small pool
+_QUIET_TIMES: Final = 2
 _ONE_DEATH: Final = ((0, 0),)
 
 
@@ -30,6 +31,8 @@ class _Arena:
         keys: Free blocks, sorted.
         begins, ends: The same by their first address and by the one behind their last.
         segments: Blocks of each segment by its first address; none touches another.
+        num_taken: How often something was taken that stays; ``quiet`` says of stretches that took
+            no segment when (by that count) and how often in a row.
         least_rest: From which rest on (above the address) a block is split.
         address: Of the next segment.
     """
@@ -46,7 +49,7 @@ class _Arena:
         self.least_rest = (1 if small else MOST_REST + 1) << ADDRESS_WIDTH
         self.address = _SMALL if small else 1
         self.num_taken = 0
-        self.quiet: dict[int, int] = {}
+        self.quiet: dict[int, tuple[int, int]] = {}
 
     def copy(self) -> _Arena:
         """Another in the same state."""
@@ -174,19 +177,24 @@ class Arenas:
         self._pass(self._small, stretch.small, slots)
 
     def _pass(self, arena: _Arena, steps: PoolSteps, slots: list[int]) -> None:
-        """Play a stretch in one pool; what gives all back once for as long as no more is taken."""
+        """Play a stretch in one pool.
+
+        What gives all back and took no segment twice in a row is not played again for as long as
+        nothing is taken in between that stays: what it was served from is still free then, and
+        more. (More free blocks can be worse ones, in theory and for one job in a hundred of those
+        that two plays in a row were not asked of; none was found with two.)
+        """
         if not steps.gives_all_back:
             arena.num_taken += 1
             self._play(arena, steps.steps, slots)
             return
-        if arena.quiet.get(id(steps)) == arena.num_taken:
+        since, times = arena.quiet.get(id(steps), (-1, 0))
+        if since == arena.num_taken and times >= _QUIET_TIMES:
             return
         reserved = self._reserved
         self._play(arena, steps.steps, slots)
-        if self._reserved == reserved:
-            arena.quiet[id(steps)] = arena.num_taken
-        else:
-            arena.quiet.pop(id(steps), None)
+        times = times + 1 if since == arena.num_taken else 1
+        arena.quiet[id(steps)] = (arena.num_taken, times if self._reserved == reserved else 0)
 
     def _pool_of(self, size: int) -> _Arena:
         return self._small if size <= MOST_REST else self._large

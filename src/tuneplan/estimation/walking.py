@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
+from typing import Final
 
 import numpy as np
 
@@ -18,7 +19,15 @@ from tuneplan.estimation.sharding import seen_by_layers
 from tuneplan.frozen import dataclass
 from tuneplan.spec.architecture import LayerGroup, ModelArchitecture
 from tuneplan.spec.parallelism import Parallelism
-from tuneplan.spec.recipe import Checkpointing, DType, Method, TrainingRecipe
+from tuneplan.spec.recipe import (
+    Checkpointing,
+    DType,
+    Method,
+    Optimizer,
+    OptimizerFamily,
+    OptimizerImplementation,
+    TrainingRecipe,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,19 +77,6 @@ def walk_model(
     ``sequences`` and ``length`` may be arrays of one shape: many micro-batches at once.
     ``record`` also says what is alive at the peaks.
     """
-    if isinstance(sequences, np.ndarray) or isinstance(length, np.ndarray):
-        return _walk(model, recipe, parallelism, sequences, length, record)
-    return _known_walk(model, recipe, parallelism, sequences, length, record)
-
-
-def _walk(
-    model: ModelArchitecture,
-    recipe: TrainingRecipe,
-    parallelism: Parallelism,
-    sequences: Number,
-    length: Number,
-    record: bool,  # noqa: FBT001 - by position, as caches take it
-) -> Walked:
     model = as_trained(model, recipe)
     seen = seen_by_layers(with_expert_targets(model, recipe), parallelism)
     if recipe.autocast and keeps_fp32_streams(model):
@@ -88,6 +84,45 @@ def _walk(
     several = recipe.gradient_accumulation_steps > 1 or recipe.gradient_buffer
     accumulating = several and not recipe.optimizer.in_backward
     sequence_ranks = parallelism.tensor if parallelism.sequence else 1
+    plain = as_walked(seen)
+    if isinstance(sequences, np.ndarray) or isinstance(length, np.ndarray):
+        walked = _walk(model, plain, sequences, length, accumulating, sequence_ranks, record)
+    else:
+        walked = _known_walk(model, plain, sequences, length, accumulating, sequence_ranks, record)
+    return replace(walked, recipe=seen)
+
+
+def as_walked(seen: TrainingRecipe) -> TrainingRecipe:
+    """The recipe without what no layer looks at, so that layouts and optimizers share walks."""
+    return replace(
+        seen,
+        optimizer=replace(_ANY_OPTIMIZER, in_backward=seen.optimizer.in_backward),
+        per_device_train_batch_size=1,
+        gradient_accumulation_steps=1,
+        gradients_unsharded_while_accumulating=False,
+        upcast_under_fsdp=False,
+        reference_model=False,
+        max_grad_norm=None,
+        packing=False,
+    )
+
+
+_ANY_OPTIMIZER: Final = Optimizer(
+    name="adamw_torch",
+    family=OptimizerFamily.ADAMW,
+    implementation=OptimizerImplementation.FUSED,
+)
+
+
+def _walk(
+    model: ModelArchitecture,
+    seen: TrainingRecipe,
+    sequences: Number,
+    length: Number,
+    accumulating: bool,  # noqa: FBT001 - by position, as the cache takes it
+    sequence_ranks: int,
+    record: bool,  # noqa: FBT001
+) -> Walked:
     groups = []
     for group in model.groups:
         for part, place, wants, from_outside in parts_of(model, seen, group):
@@ -129,7 +164,7 @@ def _walk(
 
 
 # One estimate walks a model up to eight times; a page asks again with little changed.
-_known_walk = lru_cache(maxsize=48, typed=True)(_walk)
+_known_walk = lru_cache(maxsize=160, typed=True)(_walk)
 
 
 def parts_of(

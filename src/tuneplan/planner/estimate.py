@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from tuneplan.calibration.calibrated import Calibration
 from tuneplan.calibration.own import Own
+from tuneplan.catalog.model_building import ResolvedModel
 from tuneplan.catalog.regions import carbon_intensity
 from tuneplan.economics.billing import Cost
 from tuneplan.economics.energy import Energy, energy_of
@@ -27,6 +28,7 @@ from tuneplan.planner.evaluating import (
     evaluate_time,
 )
 from tuneplan.planner.heeding import once, what_to_heed
+from tuneplan.planner.known import Asked
 from tuneplan.planner.renting import cheapest_cost
 from tuneplan.planner.resolving import (
     Platform,
@@ -109,7 +111,14 @@ def estimate_job(
     Raises:
         InputError: Everything the user can mend: unknown names, contradictions, files.
     """
-    return estimate_resolved(resolve_job(job, sources, dataset=dataset), sources, replays=replays)
+    found, platform, known = _read_job(job, sources, dataset)
+    asked = Asked(job, found.architecture, known, sources, replays=replays)
+    estimate = sources.estimates.get(asked)
+    if estimate is None:
+        resolved = _with_batch(job, found.architecture, platform, known)
+        estimate = estimate_resolved(resolved, sources, replays=replays)
+        sources.estimates.keep(asked, estimate)
+    return estimate
 
 
 def resolve_job(job: StatedJob, sources: Sources, *, dataset: Dataset | None = None) -> Resolved:
@@ -118,6 +127,14 @@ def resolve_job(job: StatedJob, sources: Sources, *, dataset: Dataset | None = N
     Raises:
         InputError: As ``estimate_job``.
     """
+    found, platform, known = _read_job(job, sources, dataset)
+    return _with_batch(job, found.architecture, platform, known)
+
+
+def _read_job(
+    job: StatedJob, sources: Sources, dataset: Dataset | None
+) -> tuple[ResolvedModel, Platform, Dataset]:
+    """Model, cards and data, with what there is to tell of them."""
     found, platform, read = together(
         lambda: resolve_model(job, sources),
         lambda: resolve_platform(job, sources),
@@ -132,7 +149,7 @@ def resolve_job(job: StatedJob, sources: Sources, *, dataset: Dataset | None = N
             *read.notices,
         ),
     )
-    return _with_batch(job, found.architecture, platform, known)
+    return found, platform, known
 
 
 def _with_batch(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field, replace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from tuneplan.estimation.batches import BatchShape, length_spread, sample_length
 from tuneplan.estimation.memory import assemble
 from tuneplan.estimation.persistent import Persistent, persistent
 from tuneplan.estimation.sharding import seen_by_layers
-from tuneplan.estimation.walking import Walked, walk_model
+from tuneplan.estimation.walking import Walked, as_walked, walk_model
 from tuneplan.frameworks.resolve import ResolvedRecipe
 from tuneplan.frozen import dataclass
 from tuneplan.planner.candidates import accumulations
@@ -23,19 +23,9 @@ from tuneplan.planner.space import Space
 from tuneplan.planner.split_candidates import split_peaks
 from tuneplan.spec.architecture import ModelArchitecture
 from tuneplan.spec.parallelism import Parallelism
-from tuneplan.spec.recipe import (
-    Optimizer,
-    OptimizerFamily,
-    OptimizerImplementation,
-    TrainingRecipe,
-)
+from tuneplan.spec.recipe import TrainingRecipe
 
 Floats = NDArray[np.float64]
-_ANY_OPTIMIZER: Final = Optimizer(
-    name="adamw_torch",
-    family=OptimizerFamily.ADAMW,
-    implementation=OptimizerImplementation.FUSED,
-)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -202,18 +192,3 @@ class Grids:
                     both = np.asarray(count.peak_bytes, dtype=float)
                     self._peaks[key] = both[: len(grid.sizes)]
                 grid.peaks[row] = np.where(mask[row], self._peaks[key], grid.peaks[row])
-
-
-def as_walked(seen: TrainingRecipe) -> TrainingRecipe:
-    """The recipe without what no layer looks at, so that layouts share their walks."""
-    return replace(
-        seen,
-        optimizer=replace(_ANY_OPTIMIZER, in_backward=seen.optimizer.in_backward),
-        per_device_train_batch_size=1,
-        gradient_accumulation_steps=1,
-        gradients_unsharded_while_accumulating=False,
-        upcast_under_fsdp=False,
-        reference_model=False,
-        max_grad_norm=None,
-        packing=False,
-    )

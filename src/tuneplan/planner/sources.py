@@ -16,6 +16,7 @@ from tuneplan.catalog.models import ModelCatalog, load_models
 from tuneplan.catalog.offers import OfferCatalog, load_offers, refreshed_file
 from tuneplan.errors import InputError, InvalidRequest, Mistake
 from tuneplan.frozen import dataclass
+from tuneplan.planner.known import Estimates
 from tuneplan.spec.hardware import Accelerator
 from tuneplan.spec.kernels import ChipCurves
 from tuneplan.spec.stated import StatedJob
@@ -77,6 +78,11 @@ class Sources:
         from tuneplan.tracing.cache import TraceCache
 
         return TraceCache(self.trace_folder) if self.trace_folder is not None else None
+
+    @cached_property
+    def estimates(self) -> Estimates:
+        """Jobs that were estimated before."""
+        return Estimates()
 
     @cached_property
     def tables(self) -> Tables:

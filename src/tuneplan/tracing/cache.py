@@ -66,6 +66,7 @@ class TraceCache:
                 json.dump(traced_document(traced), file)
             Path(name).replace(path)
             self._tidy()
+            os.utime(self.folder)  # tells who remembers answers that a trace may have changed them
 
     def _tidy(self) -> None:
         files = sorted(self.folder.glob(f"*/*{_ENDING}"), key=_age)
