@@ -117,7 +117,7 @@ docs: $(VENV)/for-tests
 	@$(BIN)/python tools/check_site.py build/site
 
 # Pages and golden reports show the layout of the newest click and rich; what the extras trace, pilot,
-# ray and mcp bring has ranges of its own. All else must hold.
+# ray and mcp bring has ranges of its own. Old releases beside new ones warn. All else must hold.
 LOWEST_EXTRAS := tokens,logs,report,schedule,prices,watch
 NOT_LOWEST := tests/tracing tests/piloting/test_pilot.py tests/tokens/test_ray.py tests/agents \
 	tests/logs/test_real_runs.py tests/house/test_site.py \
@@ -131,6 +131,7 @@ lowest: $(VENV)/for-tests
 	$(LOWEST)/bin/python -m pip install --editable '.[$(LOWEST_EXTRAS)]' --group test \
 		--constraint $(LOWEST)/pins.txt
 	$(LOWEST)/bin/python -m pytest $(addprefix --ignore=,$(NOT_LOWEST)) \
+		-W default::DeprecationWarning -W default::PendingDeprecationWarning \
 		--deselect tests/report/test_golden.py \
 		--deselect 'tests/cli/test_data.py::test_what_cannot_be_done_is_told_and_makes_no_folder[options4-no Ray cluster at nosuch://x]' \
 		--deselect tests/house/test_docs.py::test_the_reference_pages_are_what_the_code_says

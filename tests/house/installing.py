@@ -43,10 +43,10 @@ def size_bytes(one: Distribution) -> int:
     return sum(path.stat().st_size for path in paths if path.exists())
 
 
-def build(kind: str, folder: Path) -> Path:
+def build(kind: str, folder: Path, *, source: Path = ROOT) -> Path:
     """Build the ``wheel`` or the ``sdist``."""
     command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(folder)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    subprocess.run(command, cwd=source, check=True, capture_output=True)
     (built,) = folder.glob("*.whl" if kind == "wheel" else "*.tar.gz")
     return built
 

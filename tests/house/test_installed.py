@@ -1,11 +1,14 @@
 """What a stranger gets: the wheel, the base install, the source archive."""
 
 import json
+import re
+import shutil
 import subprocess
 import tarfile
 import zipfile
 from pathlib import Path
 
+import httpx
 import pytest
 
 from house.installing import (
@@ -15,8 +18,49 @@ from house.installing import (
     install_without_extras,
     size_bytes,
 )
+from tuneplan.cli.commands import COMMANDS
 
 PACKAGE = ROOT / "src" / "tuneplan"
+NUMBERS = (
+    *("--model", "7B", "--method", "lora", "--accelerator", "H100 SXM"),
+    *("--set", "data.num_samples=1000", "--set", "data.mean_tokens=500"),
+)
+GPU = ("--gpu", "H100 SXM", "--set", "data.num_samples=1000", "--set", "data.mean_tokens=500")
+# What the base install answers, among the examples of a clone.
+ANSWERED = (
+    ("plan", *NUMBERS),
+    ("estimate", *NUMBERS, "--all"),
+    ("check", "axolotl_chat.yml", *GPU),
+    ("import", "axolotl_chat.yml"),
+    ("oom", "out_of_memory.yaml", "--log", "out_of_memory.log"),
+    ("export", *NUMBERS, "--model", "Qwen/Qwen2.5-7B", "--to", "trl", "--launch", "slurm"),
+    ("report", *NUMBERS, "--to", "report.md", "--to", "report.json"),
+    ("rules", *NUMBERS),
+    ("explain", *NUMBERS, "time.step_s"),
+    ("budget", "chat_project.yaml", "--draws", "1000"),
+    ("data", "profile", "support_chat.jsonl", "--tokenizer", "approximate"),
+    ("learn", "small_run", "--no-store"),
+    ("watch", "small_run", "--once"),
+    ("store", "list"),
+    ("validate", "runs.csv"),
+    ("catalog", "models"),
+    ("prices", "break-even", "h100-hour", "h100-month", "--file", "prices.yaml"),
+    ("schema", "job"),
+    ("completion", "bash"),
+)
+# What needs an extra, and which.
+LACKING = (
+    (("data", "profile", "support_chat.jsonl", "--model", "Qwen/Qwen2.5-7B"), "tokens"),
+    (("data", "tokenize", "support_chat.jsonl", "--model", "qwen3", "-o", "shards"), "tokens"),
+    (("trace", "--model", "7B", "--method", "lora", "--framework", "transformers"), "trace"),
+    (("pilot", *NUMBERS), "pilot"),
+    (("schedule", "--pool", "team_pool.yaml"), "schedule"),
+    (("report", *NUMBERS, "--to", "report.html"), "report"),
+    (("report", *NUMBERS, "--to", "report.xlsx"), "report"),
+    (("prices", "refresh"), "prices"),
+    (("learn", "events", "--no-store"), "logs"),
+    (("mcp",), "mcp"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +115,21 @@ def test_the_source_archive_can_be_built_and_tested_from(tmp_path: Path) -> None
     assert not [name for name in names if "__pycache__" in name or name.startswith(".venv")]
 
 
+def test_the_wheel_of_the_source_archive_is_that_of_the_clone(wheel: Path, tmp_path: Path) -> None:
+    with tarfile.open(build("sdist", tmp_path)) as archive:
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    (unpacked,) = (tmp_path / "unpacked").iterdir()
+    again = build("wheel", tmp_path / "again", source=unpacked)
+    assert again.name == wheel.name
+    assert contents(again) == contents(wheel)
+
+
+def contents(wheel: Path) -> dict[str, int]:
+    """The files of a wheel with their check sums."""
+    with zipfile.ZipFile(wheel) as archive:
+        return {one.filename: one.CRC for one in archive.infolist()}
+
+
 def test_the_installed_command_says_its_version(installed) -> None:
     assert installed("--version").stdout.startswith("tuneplan 0.")
 
@@ -112,10 +171,65 @@ def test_the_base_install_stays_under_150_megabytes() -> None:
     assert sum(sizes.values()) < 150e6, sizes
 
 
-def test_a_trace_without_the_extra_is_answered_with_the_command_that_installs_it(installed) -> None:
-    answered = installed(
-        "trace", "--model", "7B", "--method", "lora", "--framework", "transformers"
-    )
-    assert answered.returncode == 2
-    assert "pip install 'tuneplan[trace]'" in answered.stderr
+def test_every_command_is_tried_without_extras() -> None:
+    tried = {words[0] for words in ANSWERED} | {words[0] for words, _ in LACKING}
+    assert set(COMMANDS) - tried == {"serve"}
+
+
+@pytest.fixture
+def examples(tmp_path: Path) -> Path:
+    shutil.copytree(ROOT / "examples", tmp_path, dirs_exist_ok=True)
+    header = "id,model,method,accelerator,num_gpus,seq_len,micro_batch,tokens_per_s\n"
+    (tmp_path / "runs.csv").write_text(f"{header}a,7B,lora,H100 SXM,1,1024,1,4000\n", "utf-8")
+    (tmp_path / "events").mkdir()
+    (tmp_path / "events" / "events.out.tfevents.1").write_bytes(b"")
+    return tmp_path
+
+
+@pytest.mark.parametrize("words", ANSWERED, ids=lambda words: " ".join(words[:2]))
+@pytest.mark.usefixtures("examples")
+def test_the_base_install_answers(installed, words: tuple[str, ...]) -> None:
+    answered = installed(*words)
+    assert answered.returncode == 0, answered.stdout + answered.stderr
+    assert answered.stdout.strip()
+    assert "pip install" not in answered.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "extra"), LACKING, ids=[f"{words[0]} {words[-1]}" for words, _ in LACKING]
+)
+@pytest.mark.usefixtures("examples")
+def test_a_command_without_its_extra_names_the_line_that_installs_it(
+    installed, words: tuple[str, ...], extra: str
+) -> None:
+    answered = installed(*words)
+    assert answered.returncode == 2, answered.stdout
+    assert f"pip install 'tuneplan[{extra}]'" in answered.stderr
     assert "Traceback" not in answered.stderr
+
+
+def test_the_base_install_serves_the_page_with_all_that_it_loads(
+    commands: Path, tmp_path: Path
+) -> None:
+    environment = {"PATH": str(commands), "HOME": str(tmp_path), "PYTHONUNBUFFERED": "1"}
+    command = [str(commands / "tuneplan"), "serve", "--port", "0"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as server:
+        try:
+            told = b""
+            while not (found := re.search(rb"http://127\.0\.0\.1:\d+", told)):
+                line = server.stdout.readline()
+                assert line, told
+                told += line
+            origin = found[0].decode()
+            page = fetched(f"{origin}/fit").decode()
+            loaded = re.findall(r'(?:src|href)="(/static/[^"]+)"', page)
+            assert {Path(one.partition("?")[0]).suffix for one in loaded} >= {".css", ".js"}
+            assert all(fetched(origin + one) for one in loaded)
+        finally:
+            server.terminate()
+
+
+def fetched(address: str) -> bytes:
+    return httpx.get(address, timeout=60).raise_for_status().content
