@@ -6,7 +6,7 @@ import math
 from typing import Final
 
 from tuneplan.frozen import dataclass
-from tuneplan.language import message
+from tuneplan.language import message, sentence
 from tuneplan.spec.answer import Assumption, Basis, Estimate
 
 # Share of the board power that a training card draws on average. The limit itself is the most;
@@ -70,11 +70,13 @@ def energy_of(
     at_full_power_kw = num_accelerators * power_w / 1000
     energy = product(draw_fraction, with_host, pue, hours).scaled(at_full_power_kw)
     assumptions = [
-        _assumption("draw_fraction", draw_fraction, "assumed; a pilot that records power says"),
+        _assumption(
+            "draw_fraction", draw_fraction, sentence("assumed; a pilot that records power says")
+        ),
         _assumption(
             "host_fraction",
             host_fraction,
-            "assumed; at most: DGX H100 datasheet, 10.2 kW for 8 x 700 W of cards",
+            sentence("assumed; at most: DGX H100 datasheet, 10.2 kW for 8 x 700 W of cards"),
         ),
         _assumption(
             "pue",

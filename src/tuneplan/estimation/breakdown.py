@@ -13,12 +13,15 @@ from tuneplan.spec.architecture import ModelArchitecture
 from tuneplan.spec.parallelism import Parallelism
 from tuneplan.spec.recipe import TrainingRecipe
 
-_WALK: Final = (
+_WALK: Final = sentence(
     "walk of the layer's code with shadow tensors (estimation/shadow.py): what PyTorch "
     "autograd keeps (derivatives.yaml) and what each operation allocates"
 )
 _FORMULAS: Final[Mapping[str, tuple[str, str]]] = {
-    "frozen_weights": (sentence("frozen parameters x bytes each / shards"), "dtype as loaded"),
+    "frozen_weights": (
+        sentence("frozen parameters x bytes each / shards"),
+        sentence("dtype as loaded"),
+    ),
     "quantized_weights": (
         sentence("quantised parameters x bits / 8 / shards"),
         "bitsandbytes functional.py quantize_4bit",
@@ -27,14 +30,17 @@ _FORMULAS: Final[Mapping[str, tuple[str, str]]] = {
         sentence("quantised parameters / block_size x bytes per scale"),
         "QLoRA (arXiv 2305.14314), section 3; bitsandbytes functional.py",
     ),
-    "trained_weights": (sentence("trained parameters x bytes each / shards"), "dtype as held"),
+    "trained_weights": (
+        sentence("trained parameters x bytes each / shards"),
+        sentence("dtype as held"),
+    ),
     "adapters": (
         sentence("sum of r x (in + out) x bytes each / shards"),
         "LoRA (arXiv 2106.09685)",
     ),
     "optimizer_states": (
         sentence("trained parameters x state bytes each / shards"),
-        "the optimizer's code",
+        sentence("the optimizer's code"),
     ),
     "master_weights": (sentence("trained parameters x 4 / shards"), "DeepSpeed bf16_optimizer.py"),
     "gradients": (sentence("gradients that exist by then x bytes each / shards"), "autograd"),
@@ -71,7 +77,10 @@ _FORMULAS: Final[Mapping[str, tuple[str, str]]] = {
         "DeepSpeed stage_1_and_2.py",
     ),
     "cublas_workspace": (sentence("2 threads x workspace"), "PyTorch CUDABlas.cpp"),
-    "reference_model": (sentence("parameters x bytes each / shards"), "frozen copy of the policy"),
+    "reference_model": (
+        sentence("parameters x bytes each / shards"),
+        sentence("frozen copy of the policy"),
+    ),
     "attention_mask": (
         sentence("sequences x length^2 x bytes each"),
         "transformers masking_utils.py",
@@ -97,7 +106,7 @@ _FORMULAS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "held_logits": (
         sentence("logits that the training loop still names"),
-        "the framework's training loop",
+        sentence("the framework's training loop"),
     ),
     "layer_working_set": (sentence("largest sum of live tensors inside one layer"), _WALK),
     "loss_working_set": (
@@ -106,7 +115,7 @@ _FORMULAS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "embedding_gradient": (
         sentence("vocabulary x hidden_size x bytes each"),
-        "dense embedding gradient",
+        sentence("dense embedding gradient"),
     ),
     "step_temporary": (
         sentence("trained parameters x state bytes each (foreach), 0 (fused)"),

@@ -385,7 +385,7 @@ def host_term(recipe: TrainingRecipe) -> Term:
         value=MICRO_BATCH_HOST_S * micro_batches,
         formula=sentence("micro_batches x 2 ms"),
         inputs={"micro_batches": micro_batches},
-        source="transformers trainer.py: the loss is read back every micro-batch",
+        source=sentence("transformers trainer.py: the loss is read back every micro-batch"),
         basis=Basis.ASSUMED,
     )
 

@@ -9,7 +9,7 @@ from typing import Final
 from tuneplan.errors import InvalidRequest, Mistake
 from tuneplan.estimation.model_modules import LinearModule, all_modules, linear_modules
 from tuneplan.estimation.peft_names import EXPERT_NAMES, NOT_ON_MAMBA, has_experts, names_of_experts
-from tuneplan.language import Message, message
+from tuneplan.language import Message, message, sentence
 from tuneplan.spec.architecture import ModelArchitecture
 from tuneplan.spec.weights import WeightKind, leaf_of
 
@@ -120,11 +120,11 @@ def _unknown_target(
     architecture: ModelArchitecture, name: str, modules: Sequence[LinearModule]
 ) -> Mistake:
     leaves = _offered(architecture, modules)
-    template = "{model} has no module {name!r} for an adapter; it offers {leaves}"
+    template = sentence("{model} has no module {name!r} for an adapter; it offers {leaves}")
     code = "unknown_target_module"
     if _is_expert(architecture, name):
         code = "target_is_expert"
-        template = (
+        template = sentence(
             "{name!r} names routed experts or their router, which transformers 5 holds as stacked "
             "parameters that PEFT does not reach by this name; {model} offers {leaves}"
         )

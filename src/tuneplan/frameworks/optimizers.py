@@ -9,7 +9,7 @@ from tuneplan.errors import NotSupported
 from tuneplan.frameworks.context import Software
 from tuneplan.frameworks.ledger import Default, Ledger, by_rule
 from tuneplan.frozen import dataclass
-from tuneplan.language import message
+from tuneplan.language import message, sentence
 from tuneplan.spec.recipe import DType, Optimizer, OptimizerFamily, OptimizerImplementation
 
 _ADAMW = OptimizerFamily.ADAMW
@@ -175,7 +175,7 @@ def implementation_of(name: str, software: Software) -> Default[OptimizerImpleme
     kind = _KINDS[name]
     if kind.implementation is not None:
         reason = message("optimizer_kernel", "{name} has one implementation", name=name)
-        return by_rule(kind.implementation, reason, "its own package")
+        return by_rule(kind.implementation, reason, sentence("its own package"))
     fact = software.fact("torch", "foreach")
     reason = message(
         "optimizer_foreach",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tuneplan.contract.answers import CatalogAnswer, CatalogEntry, Fact
 from tuneplan.language import say, sentence
-from tuneplan.report.labels import basis_label, unit_label
+from tuneplan.report.labels import basis_label, counted
 from tuneplan.report.page import Page
 from tuneplan.report.tables import (
     UNKNOWN,
@@ -70,7 +70,7 @@ def fact_text(fact: Fact | None) -> str:
     }
     if unit in shown:
         return str(shown[unit](value))
-    return f"{value_text(value)} {unit_label(unit or '')}".rstrip()
+    return counted(value_text(value), unit or "")
 
 
 def _list(answer: CatalogAnswer) -> RenderableType:

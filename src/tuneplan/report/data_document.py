@@ -22,6 +22,7 @@ from tuneplan.report.amounts import (
     words,
 )
 from tuneplan.report.data_charts import length_histogram, length_tradeoff, packing_bars
+from tuneplan.report.labels import source_text
 from tuneplan.report.plan_charts import NARROW, WIDE
 from tuneplan.report.profile_lengths import WAYS
 from tuneplan.report.sections.ledger import assumption_table
@@ -334,7 +335,7 @@ def _set(answer: DataProfileAnswer) -> Iterator[Fact]:
         yield Fact(
             name=say("Tokenizer"),
             cell=words(answer.tokenizer.name),
-            remark=answer.tokenizer.source,
+            remark=source_text(answer.tokenizer.source or ""),
         )
     duplicates = answer.duplicates
     yield Fact(

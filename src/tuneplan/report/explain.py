@@ -10,11 +10,11 @@ from tuneplan.language import say, translate
 from tuneplan.report.explain_answer import whole_name
 from tuneplan.report.labels import (
     basis_label,
+    counted,
     memory_term_label,
     run_term_label,
     source_text,
     time_term_label,
-    unit_label,
 )
 from tuneplan.report.page import Page
 from tuneplan.report.tables import (
@@ -27,6 +27,7 @@ from tuneplan.report.tables import (
     table,
     value_text,
 )
+from tuneplan.report.tensor_labels import tensor_label
 from tuneplan.units import format_count, format_duration, format_gb, format_gib
 
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ def _blocks(answer: ExplainAnswer, page: Page) -> Iterator[RenderableType]:
         yield _settings_table(settings, page)
     if sources:
         yield facts(
-            [(f"[{number}]", source) for source, number in sources.items()], title=say("Sources")
+            [(f"[{number}]", source_text(source)) for source, number in sources.items()],
+            title=say("Sources"),
         )
 
 
@@ -75,7 +77,7 @@ def amount_text(value: Any, unit: str | None) -> str:
         return shown(float(value))
     whole = isinstance(value, int) or (value.is_integer() and abs(value) < 1e15)
     number = format_count(value) if whole else _trimmed(number_text(value, digits=4))
-    return f"{number} {unit_label(unit or '')}".rstrip()
+    return counted(number, unit or "")
 
 
 def _trimmed(number: str) -> str:
@@ -180,7 +182,8 @@ def node_label(node: ExplainedNode) -> str:
     """What a figure or a term is called; a figure by its path in the answer."""
     label = memory_term_label(node.name)
     label = time_term_label(node.name) if label == node.name else label
-    return run_term_label(node.name) if label == node.name else label
+    label = run_term_label(node.name) if label == node.name else label
+    return tensor_label(node.name) if label == node.name else label
 
 
 def settings_of(nodes: list[ExplainedNode]) -> Iterator[ExplainedInput]:
@@ -190,8 +193,15 @@ def settings_of(nodes: list[ExplainedNode]) -> Iterator[ExplainedInput]:
         yield from settings_of(node.children)
 
 
+def setting_label(one: ExplainedInput) -> str:
+    """A key of the job as it is written; what has no key, such as a price, in words."""
+    return translate(one.name) if " " in one.name else one.name
+
+
 def _settings_table(settings: list[ExplainedInput], page: Page) -> RenderableType:
-    widest = max(len(f"{one.name} = {amount_text(one.value, one.unit)}") for one in settings)
+    widest = max(
+        len(f"{setting_label(one)} = {amount_text(one.value, one.unit)}") for one in settings
+    )
     return table(
         (
             Column(name=say("Setting"), width=min(widest, max(42, page.width // 3))),
@@ -200,7 +210,7 @@ def _settings_table(settings: list[ExplainedInput], page: Page) -> RenderableTyp
         ),
         [
             (
-                f"{one.name} = {amount_text(one.value, one.unit)}",
+                f"{setting_label(one)} = {amount_text(one.value, one.unit)}",
                 basis_label(one.basis),
                 "\n".join(filter(None, (source_text(one.source or ""), unusual_way(one)))),
             )

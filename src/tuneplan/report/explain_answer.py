@@ -13,7 +13,7 @@ from tuneplan.contract.answers import (
     header,
 )
 from tuneplan.errors import InputError, UnknownName
-from tuneplan.language import Message, message
+from tuneplan.language import Message, message, sentence
 from tuneplan.planner.estimate import JobEstimate
 from tuneplan.planner.sources import Sources
 from tuneplan.report.figures.disks import DISK_FIGURES
@@ -133,13 +133,13 @@ def _not_computed(context: Context, figure: str) -> Message:
     """What is missing for a figure that this job's estimate leaves open."""
     resolved = context.estimate.resolved
     if resolved.cluster is None and not figure.startswith("data."):
-        template = "{figure} is unknown here: name an accelerator with --accelerator"
+        template = sentence("{figure} is unknown here: name an accelerator with --accelerator")
         return message("figure_needs_accelerator", template, figure=figure)
     if resolved.dataset.statistics is None and context.estimate.time is not None:
-        template = (
+        template = sentence(
             "{figure} is unknown here: say what the data is, with --data FILE or data.num_samples "
             "and data.mean_tokens"
         )
         return message("figure_needs_data", template, figure=figure)
-    template = "{figure} is unknown here; the warnings of `tuneplan estimate` say why"
+    template = sentence("{figure} is unknown here; the warnings of `tuneplan estimate` say why")
     return message("figure_not_computed", template, figure=figure)

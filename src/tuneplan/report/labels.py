@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from tuneplan.language import say, translate
+from tuneplan.language import say, sentence, translate
 
 
 def memory_term_label(kind: str) -> str:
@@ -258,17 +258,17 @@ def basis_label(basis: str) -> str:
     }.get(basis, basis)
 
 
-def unit_label(unit: str) -> str:
-    """A unit that is a word; the others are the same in every language."""
-    return {
-        "tokens": say("tokens"),
-        "tokens per sequence": say("tokens per sequence"),
-        "sequences": say("sequences"),
-        "samples": say("samples"),
-        "parameters": say("parameters"),
-        "runs": say("runs"),
-        "per hour": say("per hour"),
-    }.get(unit, unit)
+def counted(number: str, unit: str) -> str:
+    """A number with its unit; units that are no words are the same in every language."""
+    template = {
+        "tokens": sentence("{number} tokens"),
+        "tokens per sequence": sentence("{number} tokens per sequence"),
+        "sequences": sentence("{number} sequences"),
+        "samples": sentence("{number} samples"),
+        "parameters": sentence("{number} parameters"),
+        "runs": sentence("{number} runs"),
+    }.get(unit)
+    return f"{number} {unit}".rstrip() if template is None else say(template, number=number)
 
 
 def run_term_label(kind: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from tuneplan.language import say
+from tuneplan.report.labels import source_text
 from tuneplan.report.profile_lengths import (
     at_max_length,
     costs,
@@ -115,7 +116,9 @@ def _totals(profile: DataProfile) -> Table:
             size=format_gb(file.size_bytes),
         )
         table.add_row(_shortened(file.path), rows)
-    table.add_row(say("Tokenizer"), f"{profile.tokenizer.name} ({profile.tokenizer.source})")
+    table.add_row(
+        say("Tokenizer"), f"{profile.tokenizer.name} ({source_text(profile.tokenizer.source)})"
+    )
     table.add_row(say("Samples"), _samples(profile))
     table.add_row(say("Tokens"), _tokens(profile.tokens.all))
     table.add_row(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tuneplan.language import say
+from tuneplan.report.labels import source_text
 from tuneplan.report.page import Page
 from tuneplan.report.tables import facts, heading, paragraph, points, render
 from tuneplan.units import format_count, format_gb
@@ -40,7 +41,7 @@ def _facts(answer: DataTokenizeAnswer) -> list[tuple[str, str]]:
         ),
         (
             say("Tokenizer"),
-            f"{answer.tokenizer.name} ({answer.tokenizer.source})",
+            f"{answer.tokenizer.name} ({source_text(answer.tokenizer.source)})",
         ),
         (
             say("Samples"),

@@ -91,7 +91,7 @@ def _peak_width(context: Context) -> list[ExplainedInput]:
     basis, source = Basis.ASSUMED, "estimation/uncertainty.py"
     if spread is not None:
         low, high = spread.low_factor, spread.high_factor
-        basis, source = Basis.CALIBRATED, "measured runs; docs/concepts/uncertainty.md"
+        basis, source = Basis.CALIBRATED, sentence("measured runs; docs/concepts/uncertainty.md")
     width = [
         known("low / likely", low, basis=basis, source=source),
         known(
@@ -156,7 +156,7 @@ def _reserved(context: Context) -> ExplainedNode:
         "allocated peak x (reserved / allocated), at most capacity - context",
         inputs=[
             known("reserved / allocated", shares, basis=RESERVED.basis,
-                  source="measured runs; docs/concepts/memory.md"),
+                  source=sentence("measured runs; docs/concepts/memory.md")),
             *([_reserved_width(context)] if context.estimate.memory.spreads.reserved else []),
             *_capacity_input(context),
             _context_input(context),

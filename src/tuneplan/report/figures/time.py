@@ -43,7 +43,7 @@ def _step(context: Context) -> ExplainedNode | None:
     closest = []
     if nearest is not None:
         closest = [known("measured runs closest to the job", dict(nearest.rows), "runs")]
-        basis, source = Basis.CALIBRATED, "measured runs; docs/concepts/uncertainty.md"
+        basis, source = Basis.CALIBRATED, sentence("measured runs; docs/concepts/uncertainty.md")
     inputs = [
         known("low / likely", step.low / step.likely, basis=basis, source=source),
         known("high / likely", step.high / step.likely, basis=basis, source=source),

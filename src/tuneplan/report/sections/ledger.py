@@ -99,8 +99,8 @@ def _named(answer: EstimateBody) -> Iterator[tuple[str, str]]:
         offer = answer.cost.offer
         yield f"{offer.source} ({offer.as_of})", say("the price")
     for term in answer.memory.terms:
-        yield term.source, memory_term_label(term.kind)
+        yield source_text(term.source), memory_term_label(term.kind)
     for time_term in answer.time.terms if answer.time else ():
-        yield time_term.source, time_term_label(time_term.kind)
+        yield source_text(time_term.source), time_term_label(time_term.kind)
     for one in answer.assumptions:
-        yield one.source, one.name
+        yield source_text(one.source), one.name

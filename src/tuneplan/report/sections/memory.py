@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tuneplan.contract.answers import EstimateBody, Fit
-from tuneplan.language import say
+from tuneplan.language import say, translate
 from tuneplan.report.amounts import decimals_of, gib_cell, gib_range_cell, percent_cell, words
 from tuneplan.report.labels import memory_term_label, phase_label
 from tuneplan.report.plan_charts import NARROW, WIDE, MemoryBar, memory_bar, memory_stack
@@ -53,7 +53,7 @@ def _terms(answer: EstimateBody) -> Table:
                 words(memory_term_label(term.kind)),
                 gib_cell(term.size_bytes, key=key, decimals=decimals),
                 _share(term.size_bytes, peak, f"{{{key}}} / {{memory.allocated}} * 100"),
-                words(term.formula),
+                words(translate(term.formula)),
             )
         )
     rows.append(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tuneplan.contract.answers import EstimateBody, Time
 from tuneplan.contract.parts import Range
-from tuneplan.language import say
+from tuneplan.language import say, translate
 from tuneplan.report.amounts import (
     count_cell,
     decimals_of,
@@ -201,7 +201,7 @@ def _terms(time: Time) -> Table:
                     term.time_s / time.step_s.likely,
                     formula=f"{{{key}}} / {{time.step_sum}} * 100",
                 ),
-                words(term.formula),
+                words(translate(term.formula)),
             )
         )
     rows.append(

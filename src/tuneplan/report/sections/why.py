@@ -12,6 +12,7 @@ from tuneplan.report.explain import (
     amount_text,
     is_setting,
     node_label,
+    setting_label,
     settings_of,
     symbol_text,
     unusual_way,
@@ -171,7 +172,7 @@ def _settings(settings: Sequence[ExplainedInput]) -> Table:
         ),
         rows=tuple(
             (
-                words(one.name),
+                words(setting_label(one)),
                 words(symbol_text(one)),
                 Cell(text=basis_label(one.basis), tone="basis"),
                 words(source_text(one.source or "")),
