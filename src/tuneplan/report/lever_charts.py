@@ -91,7 +91,7 @@ def _panel(field: str, title: str, *, width: int, labels: bool) -> dict[str, Any
                 },
             },
             {
-                "mark": {"type": "rule", "color": MUTED},
+                "mark": {"type": "rule", "color": MUTED, "aria": False},
                 "encoding": {"x": {"datum": 0}},
             },
         ],
