@@ -55,7 +55,8 @@ def command(
             click.launch(url)
 
     roots = tuple(_folder(name) for name in allowed)
-    serve(Settings(roots=roots, store=store, today=today), host=host, port=port, ready=ready)
+    settings = Settings(roots=roots, store=store, today=today, helper=True)
+    serve(settings, host=host, port=port, ready=ready)
 
 
 def _folder(name: str) -> Path:

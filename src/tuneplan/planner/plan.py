@@ -18,11 +18,14 @@ from tuneplan.language import message
 from tuneplan.planner.candidates import BATCH_TOLERANCE, Table, for_chip, one_micro_batch
 from tuneplan.planner.dataset import Dataset, read_dataset
 from tuneplan.planner.estimate import JobEstimate, estimate_resolved
+from tuneplan.planner.estimating_all import estimate_all
 from tuneplan.planner.heeding import once
+from tuneplan.planner.helping import Helper
 from tuneplan.planner.levers import Lever, next_best_lever
 from tuneplan.planner.pricing import Prices, price_table
 from tuneplan.planner.rejecting import Rejection, rejections
 from tuneplan.planner.resolving import (
+    Resolved,
     resolve,
     resolve_model,
     resolve_platform,
@@ -107,8 +110,10 @@ class Plan:
 
 
 @told_by_line
-def plan_job(job: StatedJob, sources: Sources, *, processes: int = 1) -> Plan:
-    """Search the space of a job; ``processes`` as for ``Search.table``.
+def plan_job(
+    job: StatedJob, sources: Sources, *, processes: int = 1, helper: Helper | None = None
+) -> Plan:
+    """Search the space of a job; ``processes`` and ``helper`` as for ``Search.table``.
 
     Raises:
         InputError: Everything the user can mend.
@@ -120,14 +125,18 @@ def plan_job(job: StatedJob, sources: Sources, *, processes: int = 1) -> Plan:
         lambda: read_dataset(job),
     )
     table = sources.tables.table(
-        job, space, found.architecture, dataset, sources, processes=processes
+        job, space, found.architecture, dataset, sources, processes=processes, helper=helper
     )
     _refuse_mistakes(table)
     prices = price_table(table, sources, job.limits)
     chosen = Shortlist(job, table, prices)
+    shown = [
+        _resolved(job, table, row, found.architecture, dataset, sources) for row in chosen.rows
+    ]
+    estimates = estimate_all(shown, sources, helper)
     entries = tuple(
-        _entry(job, table, row, rank, chosen, found.architecture, dataset, sources)
-        for rank, row in enumerate(chosen.rows, start=1)
+        _entry(table, row, rank, chosen, estimate)
+        for rank, (row, estimate) in enumerate(zip(chosen.rows, estimates, strict=True), start=1)
     )
     best = entries[0] if entries else None
     lever = next_best_lever(best.job, best.estimate, sources, dataset) if best else None
@@ -349,28 +358,28 @@ def chosen_job(job: StatedJob, settings: Mapping[str, Any], table: Table, row: i
     return replace(job, recipe=recipe, hardware=hardware, choices={})
 
 
-def _entry(
+def _resolved(
     job: StatedJob,
     table: Table,
     row: int,
-    rank: int,
-    chosen: Shortlist,
     model: ModelArchitecture,
     dataset: Dataset,
     sources: Sources,
-) -> Entry:
-    settings = table.settings(row)
-    single = chosen_job(job, settings, table, row)
+) -> Resolved:
+    single = chosen_job(job, table.settings(row), table, row)
     platform = resolve_platform(single, sources)
-    resolved = resolve(single, model=model, platform=platform, dataset=dataset)
+    return resolve(single, model=model, platform=platform, dataset=dataset)
+
+
+def _entry(table: Table, row: int, rank: int, chosen: Shortlist, estimate: JobEstimate) -> Entry:
     return Entry(
         rank=rank,
         id=table.identifier(row),
         labels=tuple(chosen.labels.get(row, ())),
         pareto=row in set(chosen.pareto.tolist()),
-        settings=settings,
-        job=single,
-        estimate=estimate_resolved(resolved, sources, replays=True),
+        settings=table.settings(row),
+        job=estimate.resolved.job,
+        estimate=estimate,
     )
 
 

@@ -34,6 +34,7 @@ from tuneplan.planner.candidates import (
 from tuneplan.planner.dataset import Dataset
 from tuneplan.planner.grid_times import GridTimes
 from tuneplan.planner.grids import Grid, Grids
+from tuneplan.planner.helping import Helper
 from tuneplan.planner.resolving import with_trained_share
 from tuneplan.planner.sharing import both, in_halves
 from tuneplan.planner.sources import Sources
@@ -80,19 +81,37 @@ class Search:
         self._found = _Found()
         self._place = (0, 0)
 
-    def table(self, processes: int = 1) -> Table:
-        """Evaluate everything; ``processes`` 2 gives about half of it to a forked process."""
+    def table(self, processes: int = 1, helper: Helper | None = None) -> Table:
+        """Evaluate everything.
+
+        Args:
+            processes: 2 gives about half of it to a forked process.
+            helper: A process that is there already, in place of a fork.
+        """
         variants = self.space.variants()
-        if processes > 1 and self.space.size >= _WORTH_SHARING:
-            families = _families(variants)
-            mine, theirs = in_halves(families, [_work_of(family, variants) for family in families])
-            found = _Found()
-            for part in both(lambda: self._search(mine), lambda: self._search(theirs)):
-                found.blocks += part.blocks
-                found.refusals += part.refusals
+        alone = processes == 1 and helper is None
+        if alone or self.space.size < _WORTH_SHARING:
+            return self._tabled(self._search([range(len(variants))]))
+        families = _families(variants)
+        mine, theirs = in_halves(families, [_work_of(family, variants) for family in families])
+        if helper is None:
+            parts = both(lambda: self._search(mine), lambda: self._search(theirs))
         else:
-            found = self._search([range(len(variants))])
+            parts = self._helped(helper, mine, theirs)
+        found = _Found()
+        for part in parts:
+            found.blocks += part.blocks
+            found.refusals += part.refusals
         return self._tabled(found)
+
+    def _helped(
+        self, helper: Helper, mine: list[list[int]], theirs: list[list[int]]
+    ) -> tuple[_Found, _Found]:
+        read = (self.job, self.space, self.model, self.dataset, self.sources.unread())
+        with helper.asked(search_families, *read, theirs) as theirs_found:
+            here = self._search(mine)
+            there = theirs_found()
+        return here, there or self._search(theirs)
 
     def _search(self, families: Sequence[Sequence[int]]) -> _Found:
         """Everything for these families of variants."""
@@ -289,6 +308,18 @@ class Search:
                 chip, variant = self.space.accelerators[chip_index], self.space.variants()[0]
                 self._refuse(error.mistakes[0].message, variant, chip, shape, 0)
         return self._clusters[key]
+
+
+def search_families(
+    job: StatedJob,
+    space: Space,
+    model: ModelArchitecture,
+    dataset: Dataset,
+    sources: Sources,
+    families: Sequence[Sequence[int]],
+) -> _Found:
+    """A part of a search, in the process of a helper."""
+    return Search(job, space, model, dataset, sources)._search(families)  # noqa: SLF001 - our own
 
 
 _COLUMNS = (

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from tuneplan.calibration.calibrated import Calibration
 from tuneplan.calibration.own import Own
@@ -90,6 +92,15 @@ class Sources:
         from tuneplan.planner.tables import Tables
 
         return Tables()
+
+    @cached_property
+    def serial(self) -> str:
+        """Tells these catalogues from the same files read at another time."""
+        return uuid4().hex
+
+    def unread(self) -> Sources:
+        """The same catalogues with nothing of them read yet: what another process is told."""
+        return replace(self)
 
     def curves(self, accelerator: Accelerator) -> ChipCurves:
         """Measured or borrowed kernel times of a chip."""

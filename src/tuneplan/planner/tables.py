@@ -14,6 +14,7 @@ from tuneplan.planner.searching import Search
 
 if TYPE_CHECKING:
     from tuneplan.planner.dataset import Dataset
+    from tuneplan.planner.helping import Helper
     from tuneplan.planner.sources import Sources
     from tuneplan.planner.space import Space
     from tuneplan.spec.architecture import ModelArchitecture
@@ -38,17 +39,19 @@ class Tables:
         dataset: Dataset,
         sources: Sources,
         processes: int = 1,
+        helper: Helper | None = None,
     ) -> Table:
         """The table of a space: that of an earlier search of the same, or a new one.
 
-        ``sources`` are those that hold this object; ``processes`` as for ``Search.table``.
+        ``sources`` are those that hold this object; ``processes`` and ``helper`` as for
+        ``Search.table``.
         """
         read: _Read = (job.recipe, job.hardware, space, model, dataset)
         with self._lock:
             known = next((table for key, table in self._kept if key == read), None)
         if known is not None:
             return known
-        made = Search(job, space, model, dataset, sources).table(processes)
+        made = Search(job, space, model, dataset, sources).table(processes, helper)
         with self._lock:
             self._kept = [*self._kept[-(MOST_KEPT - 1) :], (read, made)]
         return made

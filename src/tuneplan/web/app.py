@@ -41,10 +41,13 @@ def application(settings: Settings | None = None) -> Starlette:
 
     @asynccontextmanager
     async def until_the_end(_app: Starlette) -> AsyncIterator[None]:
+        if chosen.helper:
+            world.start_helper()
         try:
             yield
         finally:
             workers.close()
+            world.close()
 
     return Starlette(
         routes=[

@@ -24,6 +24,7 @@ class Settings:
         hosts: Names under which the page may be asked for; any other is somebody's trick.
         today: The day that answers state.
         time_limit_s: Of one answer; beyond it the work is given up.
+        helper: Whether a second process works on half of each search, where there are two cores.
         workers: Answers that are worked on at once.
         waiting: Requests that may wait for a worker; more are sent away.
     """
@@ -34,5 +35,6 @@ class Settings:
     hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "[::1]")
     today: Callable[[], date] = _today
     time_limit_s: float = 30.0
+    helper: bool = False
     workers: int = 2
     waiting: int = 32

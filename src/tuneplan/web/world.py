@@ -13,6 +13,7 @@ from tuneplan.web.settings import Settings
 from tuneplan.web.shelf import Known, Shelf
 
 if TYPE_CHECKING:
+    from tuneplan.planner.helping import Helper
     from tuneplan.planner.sources import Sources
     from tuneplan.spec.stated import StatedJob
 
@@ -28,6 +29,20 @@ class World:
         self.known = Known(most=_KEPT)
         self.runs = LiveRuns()
         self._sources: dict[tuple[object, ...], Sources] = {}
+        self.helper: Helper | None = None
+
+    def start_helper(self) -> None:
+        """A process that works on half of each search, where there are two cores."""
+        from tuneplan.planner.helping import Helper
+        from tuneplan.planner.sharing import processes_at_hand
+
+        if self.helper is None and processes_at_hand() > 1:
+            self.helper = Helper()
+
+    def close(self) -> None:
+        """End what was started."""
+        if self.helper is not None:
+            self.helper.close()
 
     @property
     def today(self) -> date:

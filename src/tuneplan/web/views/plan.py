@@ -26,7 +26,8 @@ def _answer(form: Form, world: World) -> PlanAnswer:
 
     _check_order(form)
     job = form.job()
-    return plan_answer(plan_job(job, world.sources(job)), as_of=world.today.isoformat())
+    plan = plan_job(job, world.sources(job), helper=world.helper)
+    return plan_answer(plan, as_of=world.today.isoformat())
 
 
 def _check_order(form: Form) -> None:
