@@ -22,7 +22,9 @@ from tuneplan.contract.learned import (
 from tuneplan.contract.parts import Money, MoneyRange, Notice, Range
 from tuneplan.contract.piloted import (
     PilotAnswer,
+    PilotCase,
     PilotEnvironment,
+    PilotMatrixAnswer,
     PilotMoved,
     PilotPeak,
     PilotStable,
@@ -153,6 +155,32 @@ def watched() -> WatchAnswer:
                 message="a step takes 2.31 s; the plan said 1.8 to 2.2 s",
                 new=True,
             )
+        ],
+    )
+
+
+def piloted_matrix() -> PilotMatrixAnswer:
+    return PilotMatrixAnswer(
+        **header("pilot matrix", as_of=DAY),
+        matrix="large-gpu",
+        rows="pilot-large-gpu.csv",
+        store=None,
+        cases=[
+            PilotCase(
+                name="lora-8b",
+                status="ok",
+                steps=12,
+                step_s=1.5,
+                tokens_per_s_per_accelerator=5400.0,
+                peak_bytes=20 * GIB,
+                predicted_peak_bytes=span(20.5 * GIB),
+                predicted_step_s=span(1.6),
+                measurement_id=ID,
+            ),
+            PilotCase(name="full-7b", status="oom", stage="first_backward", steps=0),
+            PilotCase(name="vlm", status="not_run", reason="there is no card"),
+            PilotCase(name="moe", status="not_run", reason="there is no card"),
+            PilotCase(name="before", status="kept"),
         ],
     )
 

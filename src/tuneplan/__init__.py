@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tuneplan._version import __version__
 
 if TYPE_CHECKING:
-    from tuneplan._api import budget, check, estimate, export, plan, trace, validate
+    from tuneplan._api import budget, check, estimate, export, pilot_callback, plan, trace, validate
     from tuneplan.contract.reading import load_job
     from tuneplan.errors import InputError, InvalidRequest, MissingExtra, Mistake, TuneplanError
     from tuneplan.planner.budget import Budget
@@ -49,6 +49,7 @@ __all__ = [
     "estimate",
     "export",
     "load_job",
+    "pilot_callback",
     "plan",
     "profile_data",
     "trace",
@@ -56,7 +57,9 @@ __all__ = [
 ]
 
 _HOMES = {
-    "tuneplan._api": ("budget", "check", "estimate", "export", "plan", "trace", "validate"),
+    "tuneplan._api": (
+        *("budget", "check", "estimate", "export", "pilot_callback", "plan", "trace", "validate"),
+    ),
     "tuneplan.contract.reading": ("load_job",),
     "tuneplan.errors": (
         *("InputError", "InvalidRequest", "MissingExtra", "Mistake", "TuneplanError"),

@@ -31,6 +31,8 @@ from tuneplan.units import parse_bytes
 if TYPE_CHECKING:
     from numpy.random import Generator
 
+    from tuneplan.spec.measurement import Measurement
+
 Job: TypeAlias = StatedJob | str | Path | Mapping[str, Any]
 
 
@@ -259,6 +261,46 @@ def _configuration(
     else:
         job = load_job(config, overrides=flags)
     return Configuration(job=job, imported=None, files=())
+
+
+def pilot_callback(
+    job: Job | None = None,
+    *,
+    store: str | Path | None = None,
+    keep: bool = True,
+    most_steps: int = 200,
+    stops: bool = False,
+    told: Callable[[Measurement], None] | None = None,
+) -> Any:
+    """A callback for transformers' ``Trainer`` that measures what ``tuneplan pilot`` does.
+
+    Step time, tokens (padded and real), peaks of memory and what the driver tells, of each process
+    and of all. Nothing is kept where training was interrupted.
+
+    Args:
+        job: The job that the script trains; with it the measurement corrects later estimates of
+            this job and others like it. None keeps the figures alone.
+        store: Where the measurement is kept; None for the usual file.
+        keep: Whether it is kept.
+        most_steps: That are timed; training itself goes on.
+        stops: Training ends as soon as the step time is steady.
+        told: Gets the measurement.
+
+    Raises:
+        InputError: The job cannot be read.
+    """
+    from tuneplan.planner.pilot_callback import pilot_callback as made
+
+    stated = None if job is None else _stated(job)
+    return made(
+        stated,
+        None if stated is None else sources_for(stated, today=_today()),
+        store=store,
+        keep=keep,
+        most_steps=most_steps,
+        stops=stops,
+        told=told,
+    )
 
 
 def _stated(job: Job) -> StatedJob:

@@ -65,6 +65,7 @@ ANSWERS: dict[str, BaseModel] = {
     "runs": sample_runs.runs(),
     "accuracy": sample_runs.accuracy(),
     "pilot": sample_runs.piloted(),
+    "pilot-matrix": sample_runs.piloted_matrix(),
 }
 
 

@@ -59,3 +59,13 @@ def test_the_step_time_is_that_of_the_runs_own_clock(run: tuple[Path, list[float
     # 4 rows of 64 tokens a step.
     assert measured.tokens_per_s_per_accelerator == pytest.approx(256 / measured.step_s, rel=0.01)
     assert measured.measured_at is not None
+
+
+def test_tensorboard_tells_how_far_the_run_goes_and_how_long_it_took(
+    run: tuple[Path, list[float]],
+) -> None:
+    folder, _ = run
+    (log,) = (one for one in map(read_log, find_logs([folder])) if one.format == "tensorboard")
+    assert log.totals[Metric.TOTAL_STEPS] == STEPS
+    assert log.points[-1].step == STEPS
+    assert log.points[-1].values[Metric.TRAIN_S] > 0

@@ -5,6 +5,7 @@ import pytest
 import sample_runs
 from tuneplan.report.learned import learn_text, store_text
 from tuneplan.report.page import Page
+from tuneplan.report.pilot_matrix import matrix_text
 from tuneplan.report.piloted import pilot_text
 from tuneplan.report.watched import watch_text
 
@@ -42,4 +43,13 @@ def test_a_pilot_tells_what_ran_and_what_moved(width: int) -> None:
     text = pilot_text(sample_runs.piloted(), Page(width=width))
     assert all(len(line) <= width for line in text.splitlines())
     for words in ("7 steps were done", "±0.4%", "torch 2.13.0", "2.25 - 3 s", "2.07 - 2.76 s"):
+        assert words in text
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_matrix_is_a_line_a_case_and_a_reason_is_told_once(width: int) -> None:
+    text = matrix_text(sample_runs.piloted_matrix(), Page(width=width))
+    assert "vlm, moe: there is no card" in text
+    assert text.count("there is no card") == 1
+    for words in ("12 steps", "no memory: first_backward", "done before", "20.0 GiB"):
         assert words in text

@@ -90,3 +90,19 @@ def test_the_trainers_console_gets_its_steps_from_the_progress_bar(tmp_path: Pat
     news = Following(tmp_path).news()
     assert [one.point.step for one in news] == [3, 6]
     assert news[0].point.values[Metric.TOTAL_STEPS] == 90
+
+
+def test_what_comes_to_the_last_step_later_is_told_by_itself(tmp_path: Path) -> None:
+    """An evaluation and the end of training have the step of the loss before them."""
+    path = tmp_path / "trainer_state.json"
+
+    def write(*entries: dict[str, float]) -> None:
+        path.write_text(json.dumps({"log_history": list(entries), "max_steps": 2}))
+
+    loss, evaluation = {"step": 1, "loss": 2.0}, {"step": 1, "eval_loss": 2.5}
+    write(loss)
+    following = Following(tmp_path)
+    assert [dict(one.point.values)[Metric.LOSS] for one in following.news()] == [2.0]
+    write(loss, evaluation, {"step": 2, "loss": 1.5})
+    told = [(one.point.step, Metric.EVAL_LOSS in one.point.values) for one in following.news()]
+    assert told == [(1, True), (2, False)]

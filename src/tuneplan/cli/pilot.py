@@ -38,6 +38,18 @@ from tuneplan.units import parse_bytes, parse_seconds
     metavar="HEIGHTxWIDTH",
     help="A picture of every row, in pixels as the processor leaves it; several are several.",
 )
+@click.option(
+    "--matrix",
+    metavar="FILE",
+    help="Run the cases of this file, or of a prepared one: large-gpu. JOB is left out.",
+)
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="Rows of a matrix, as tuneplan validate reads them; cases that stand there are not run "
+    "again.  [default: pilot-NAME.csv]",
+)
 @click.option("--synthetic", is_flag=True, help="Random tokens, also where the data is at hand.")
 @click.option(
     "--store",
@@ -58,6 +70,8 @@ def command(
     weights: str | None,
     random_weights: bool,
     images: tuple[str, ...],
+    matrix: str | None,
+    output: str | None,
     synthetic: bool,
     store: str | None,
     no_store: bool,
@@ -69,7 +83,18 @@ def command(
     tokens in rows as long as those of the data, the worst batch among them. Ends when the step time
     is steady, or after --steps. Out of memory is an answer.
     """
-    import os
+    for flag, value in (
+        *(("--store", store), ("--weights", weights)),
+        *(("--matrix", matrix), ("--output", output)),
+    ):
+        refuse_blank(flag, value)
+    if matrix is not None:
+        if job.given:
+            raise click.UsageError(say("a matrix names its jobs: leave JOB and its flags out"))
+        _run_matrix(matrix, output, store=store, no_store=no_store, as_json=as_json)
+        return
+    if output is not None:
+        raise click.UsageError(say("--output is where a matrix writes its rows: name --matrix"))
     from contextlib import ExitStack
     from datetime import UTC, datetime
 
@@ -83,8 +108,6 @@ def command(
     from tuneplan.store.store import Store
     from tuneplan.tracing.images import image_size
 
-    for flag, value in (("--store", store), ("--weights", weights)):
-        refuse_blank(flag, value)
     if weights is not None and random_weights:
         raise click.UsageError(say("--weights and --random-weights exclude each other"))
     limits = PilotLimits(
@@ -112,10 +135,52 @@ def command(
                 synthetic=synthetic,
             ),
             append=append,
-            devices=(
-                NoDevices()
-                if device == "cpu"
-                else devices_here(os.environ.get("CUDA_VISIBLE_DEVICES"))
-            ),
+            devices=NoDevices() if device == "cpu" else devices_here(visible_devices()),
         )
     show(pilot_answer(done, as_of=day.isoformat()), pilot_text, as_json=as_json)
+
+
+def visible_devices() -> str | None:
+    """Numbers of the cards that count, where somebody has chosen some."""
+    import os
+
+    return os.environ.get("CUDA_VISIBLE_DEVICES")
+
+
+def _run_matrix(
+    source: str, output: str | None, *, store: str | None, no_store: bool, as_json: bool
+) -> None:
+    from contextlib import ExitStack
+    from functools import partial
+    from pathlib import Path
+
+    from tuneplan.contract.pilot_matrix import read_matrix
+    from tuneplan.devices import devices_here
+    from tuneplan.piloting.probe import probe
+    from tuneplan.planner.pilot_matrix import run_matrix
+    from tuneplan.planner.pilot_refusing import require_libraries
+    from tuneplan.planner.sources import sources_for
+    from tuneplan.report.pilot_matrix import matrix_answer, matrix_text
+    from tuneplan.store.paths import store_path
+    from tuneplan.store.store import Store
+
+    matrix = read_matrix(source)
+    require_libraries()
+    rows = Path(output or f"pilot-{matrix.name}.csv")
+    path = None if no_store else (store or str(store_path()))
+    day = today()
+    with ExitStack() as stack:
+        append = stack.enter_context(Store(path)).append if path else None
+        done = list(
+            run_matrix(
+                matrix,
+                partial(sources_for, today=day),
+                rows=rows,
+                found=probe(),
+                devices=devices_here(visible_devices()),
+                append=append,
+                began=lambda case: click.echo(case.name, err=True),
+            )
+        )
+    answer = matrix_answer(matrix.name, done, rows=str(rows), store=path, as_of=day.isoformat())
+    show(answer, matrix_text, as_json=as_json)

@@ -86,12 +86,13 @@ def command(
     watcher = Watcher(expected, began_s=time.time())
     with _shown(run, as_json=as_json) as show:
         while True:
+            alive = _alive(pid)  # before the log is read, which its last words may still reach
             look = watcher.look(
                 following.news(),
                 now_s=time.time(),
                 devices=devices.sample(),
                 free_bytes=_free_bytes(str(path)),
-                alive=_alive(pid),
+                alive=alive,
                 missing=not following.exists,
             )
             show(watch_answer(look, currency=expected.currency))

@@ -63,6 +63,31 @@ class PilotMoved(Part):
     because: str
 
 
+class PilotCase(Part):
+    """One case of a matrix. ``status``: as of a pilot, or ``kept`` (done before), ``not_run``."""
+
+    name: str
+    status: str
+    stage: str | None = None
+    reason: str | None = None
+    steps: int | None = None
+    step_s: FiniteFloat | None = None
+    tokens_per_s_per_accelerator: FiniteFloat | None = None
+    peak_bytes: Bytes | None = None
+    predicted_peak_bytes: Range | None = None
+    predicted_step_s: Range | None = None
+    measurement_id: str | None = None
+
+
+class PilotMatrixAnswer(Header):
+    """A list of pilots. ``rows``: the CSV of measured runs that they were written to."""
+
+    matrix: str
+    rows: str
+    store: str | None
+    cases: list[PilotCase]
+
+
 class PilotAnswer(Header):
     """A short real run. ``status``: ok, oom, timeout, failed or interrupted.
 

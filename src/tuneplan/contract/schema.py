@@ -25,7 +25,7 @@ from tuneplan.contract.kept_runs import RunsAnswer
 from tuneplan.contract.learned import LearnAnswer, StoreAnswer
 from tuneplan.contract.levered import LeversAnswer
 from tuneplan.contract.measured import DataProfileAnswer, ValidateAnswer
-from tuneplan.contract.piloted import PilotAnswer
+from tuneplan.contract.piloted import PilotAnswer, PilotMatrixAnswer
 from tuneplan.contract.priced import BreakEvenAnswer, PricesRefreshAnswer
 from tuneplan.contract.reported import ReportAnswer
 from tuneplan.contract.ruled import RulesAnswer
@@ -59,6 +59,7 @@ _ANSWERS: Final[dict[str, type[BaseModel]]] = {
     "validate": ValidateAnswer,
     "export": ExportAnswer,
     "pilot": PilotAnswer,
+    "pilot-matrix": PilotMatrixAnswer,
     "learn": LearnAnswer,
     "report": ReportAnswer,
     "store-list": StoreAnswer,

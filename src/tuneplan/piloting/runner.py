@@ -103,7 +103,7 @@ def run_pilot(
         events.touch()
         with (Path(folder) / "said.txt").open("w+b") as said:
             process = _started(_command(python, num_processes, asked, events), said)
-            log = _Log()
+            log = EventLog()
 
             def look() -> None:
                 progress(log.stage or "load", len(log.steps))
@@ -119,8 +119,7 @@ def run_pilot(
             text = said.read().decode("utf-8", errors="replace")
     if status is Status.FAILED and log.end is None and _LAUNCHER_KILLED in text:
         status = Status.OOM
-    run = _run(status, log, text, time.perf_counter() - started)
-    return replace(run, watched=watch.seen())
+    return run_of(status, log, text, time.perf_counter() - started, watch.seen())
 
 
 def _started(words: list[str], said: IO[bytes]) -> subprocess.Popen[bytes]:
@@ -168,7 +167,7 @@ def child_environment() -> dict[str, str]:
 
 
 @dataclass(slots=True)
-class _Log:
+class EventLog:
     """What the child has told so far."""
 
     steps: list[dict[str, Any]] = field(default_factory=list)
@@ -188,9 +187,10 @@ class _Log:
         whole, newline, _ = content.rpartition(b"\n")
         self.position += len(whole) + len(newline)
         for line in whole.splitlines():
-            self._take(json.loads(line))
+            self.take(json.loads(line))
 
-    def _take(self, event: Mapping[str, Any]) -> None:
+    def take(self, event: Mapping[str, Any]) -> None:
+        """Take in one event."""
         facts = {name: value for name, value in event.items() if name != "event"}
         match event["event"]:
             case "stage":
@@ -221,7 +221,7 @@ def _follow(
     process: subprocess.Popen[bytes],
     events: Path,
     request: PilotRequest,
-    log: _Log,
+    log: EventLog,
     look: Callable[[], None],
 ) -> Status:
     deadline = time.monotonic() + _LOAD_LIMIT_S + request.time_limit_s
@@ -239,7 +239,7 @@ def _follow(
         time.sleep(_POLL_S)
 
 
-def _status(returncode: int | None, log: _Log) -> Status:
+def _status(returncode: int | None, log: EventLog) -> Status:
     if log.end is not None:
         kinds = {"done": Status.OK, "oom": Status.OOM, "failed": Status.FAILED}
         return kinds[log.end["event"]]
@@ -276,7 +276,10 @@ def _signal(group: int, number: signal.Signals) -> bool:
     return True
 
 
-def _run(status: Status, log: _Log, said: str, elapsed_s: float) -> PilotRun:
+def run_of(
+    status: Status, log: EventLog, said: str, elapsed_s: float, watched: Watched
+) -> PilotRun:
+    """The events of a run as one value."""
     steps = tuple(
         MeasuredStep(
             step_s=step["step_s"],
@@ -308,6 +311,7 @@ def _run(status: Status, log: _Log, said: str, elapsed_s: float) -> PilotRun:
         said="\n".join(said.splitlines()[-_LAST_LINES:]),
         reason=(log.end or {}).get("text"),
         elapsed_s=elapsed_s,
+        watched=watched,
         ranks=tuple(
             RankFigures(
                 peak=MeasuredPeak(

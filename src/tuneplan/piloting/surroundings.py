@@ -10,6 +10,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
+from tuneplan.piloting.meter import gathered
+
+_PEAKS: Final = ("allocated_bytes", "reserved_bytes", "device_bytes", "host_bytes")
+_UNTOLD: Final = -1.0  # what a device does not tell, among numbers
 _LIBRARIES: Final = (
     *("torch", "transformers", "peft", "trl", "accelerate", "bitsandbytes", "deepspeed"),
     *("flash-attn", "liger-kernel", "datasets"),
@@ -46,6 +50,34 @@ def peak(before_bytes: int) -> dict[str, int | None]:
         "device_bytes": total - free,
         "host_bytes": host,
     }
+
+
+def rank_peaks(
+    before_bytes: int, step_s: float | None
+) -> tuple[dict[str, int | None], list[dict[str, Any]]]:
+    """The peaks of the worst device, and those of each with its own mean step."""
+    own = peak(before_bytes)
+    told = gathered([*(_number(own[name]) for name in _PEAKS), _number(step_s)])
+    ranks: list[dict[str, Any]] = [
+        {
+            **{name: _whole(value) for name, value in zip(_PEAKS, values, strict=False)},
+            "step_s": values[-1] if values[-1] > 0 else None,
+        }
+        for values in told
+    ]
+    worst = {
+        name: max((one[name] for one in ranks if one[name] is not None), default=None)
+        for name in _PEAKS
+    }
+    return worst, ranks
+
+
+def _number(value: float | None) -> float:
+    return _UNTOLD if value is None else float(value)
+
+
+def _whole(value: float) -> int | None:
+    return None if value == _UNTOLD else int(value)
 
 
 def environment(kind: str) -> dict[str, Any]:

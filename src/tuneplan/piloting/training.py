@@ -8,14 +8,12 @@ from typing import Any, Final
 
 from tuneplan.piloting.building import build
 from tuneplan.piloting.images import image_columns
-from tuneplan.piloting.meter import Meter, gathered
+from tuneplan.piloting.meter import Meter
 from tuneplan.piloting.rows import TokenRow, collated, dataset_of, rows_of
-from tuneplan.piloting.surroundings import environment, host_bytes, peak
+from tuneplan.piloting.surroundings import environment, host_bytes, rank_peaks
 from tuneplan.piloting.wire import PilotRequest
 from tuneplan.piloting.worker import Events, Stage
 
-_PEAKS: Final = ("allocated_bytes", "reserved_bytes", "device_bytes", "host_bytes")
-_UNTOLD: Final = -1.0  # what a device does not tell, among numbers
 _END: Final = "<end>"
 
 
@@ -41,7 +39,9 @@ def train(request: PilotRequest, events: Events, stage: Stage, *, folder: Path) 
     trainer = make(request, model, arguments, meter, stage)
     stage.enter("forward")
     trainer.train()
-    _tell_peaks(events, meter, before_bytes)
+    worst, ranks = rank_peaks(before_bytes, meter.own_step_s)
+    events.tell("peak", **worst)
+    events.tell("ranks", ranks=ranks)
 
 
 def _home(request: PilotRequest, device: Any) -> Any:
@@ -170,31 +170,3 @@ class Rows:
 
     def __getitem__(self, index: int) -> TokenRow:
         return self._rows[index % len(self._rows)]
-
-
-def _tell_peaks(events: Events, meter: Meter, before_bytes: int) -> None:
-    """The peaks of the worst device, and those of each."""
-    own = peak(before_bytes)
-    step_s = meter.own_step_s
-    told = gathered([*(_number(own[name]) for name in _PEAKS), _number(step_s)])
-    ranks: list[dict[str, Any]] = [
-        {
-            **{name: _whole(value) for name, value in zip(_PEAKS, values, strict=False)},
-            "step_s": values[-1] if values[-1] > 0 else None,
-        }
-        for values in told
-    ]
-    worst = {
-        name: max((one[name] for one in ranks if one[name] is not None), default=None)
-        for name in _PEAKS
-    }
-    events.tell("peak", **worst)
-    events.tell("ranks", ranks=ranks)
-
-
-def _number(value: float | None) -> float:
-    return _UNTOLD if value is None else float(value)
-
-
-def _whole(value: float) -> int | None:
-    return None if value == _UNTOLD else int(value)

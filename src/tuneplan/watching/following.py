@@ -102,6 +102,7 @@ class _Reread:
         self._absolute_time = absolute_time
         self._seen: tuple[int, int] | None = None
         self._count = 0
+        self._last: LogPoint | None = None
 
     def news(self) -> Iterator[News]:
         """Points that were not there at the last look."""
@@ -114,11 +115,21 @@ class _Reread:
             return
         self._seen = (stat.st_mtime_ns, stat.st_size)
         if len(log.points) < self._count:
-            self._count = 0
-        for point in log.points[self._count :]:
+            self._count, self._last = 0, None
+        for point in (*self._grown(log), *log.points[self._count :]):
             told = replace(point, values={**_whole(log), **point.values})
             yield News(format=log.format, point=told, absolute_time=self._absolute_time)
         self._count = len(log.points)
+        self._last = log.points[-1] if log.points else None
+
+    def _grown(self, log: RunLog) -> Iterator[LogPoint]:
+        """What came to the last point that was seen: an evaluation, the end of training."""
+        if self._last is None:
+            return
+        before, point = self._last.values, log.points[self._count - 1]
+        new = {name: value for name, value in point.values.items() if name not in before}
+        if new and point.step == self._last.step:
+            yield replace(point, values=new)
 
 
 def _whole(log: RunLog) -> dict[Metric, float]:
