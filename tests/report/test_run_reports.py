@@ -51,5 +51,5 @@ def test_a_matrix_is_a_line_a_case_and_a_reason_is_told_once(width: int) -> None
     text = matrix_text(sample_runs.piloted_matrix(), Page(width=width))
     assert "vlm, moe: there is no card" in text
     assert text.count("there is no card") == 1
-    for words in ("12 steps", "no memory: first_backward", "done before", "20.0 GiB"):
+    for words in ("12 steps", "out of memory", "done before", "20.0 GiB"):
         assert words in text

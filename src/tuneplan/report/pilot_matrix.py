@@ -106,7 +106,7 @@ def _row(one: PilotCase) -> tuple[str, ...]:
 def _came_to(one: PilotCase) -> str:
     words = {
         "ok": say("{steps} steps", steps=one.steps),
-        "oom": say("no memory: {stage}", stage=one.stage or "?"),
+        "oom": say("out of memory"),
         "timeout": say("time up"),
         "failed": say("failed"),
         "kept": say("done before"),
