@@ -153,6 +153,11 @@ def test_a_plan_of_nothing_says_what_to_relax() -> None:
     first = blocks(plan_sections(answer, PAGE))[0]
     assert isinstance(first, Paragraph)
     assert first.tone == "does_not_fit"
+    second, levers = blocks(plan_sections(answer, PAGE))[1:3]
+    assert isinstance(second, Paragraph)
+    assert "qlora" in second.text
+    assert isinstance(levers, Links)
+    assert levers.items[0].address.startswith("/levers?hardware.accelerator=NVIDIA L4")
 
 
 def test_each_lever_leads_to_the_job_with_its_change() -> None:

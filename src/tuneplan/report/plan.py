@@ -232,7 +232,10 @@ def nothing_sentences(reasons: Sequence[Rejection]) -> Iterator[str]:
     yield say("Nothing fits within the limits.")
     near = [one for one in reasons if one.nearest_feasible]
     limits = [one for one in reasons if one.code in _RELAXED_BY]
-    foremost = max(near or limits or list(reasons), key=lambda one: one.count, default=None)
+    of_cards = [one for one in reasons if one.code != _OTHER_BATCH]  # another batch fits no better
+    foremost = max(
+        near or limits or of_cards or list(reasons), key=lambda one: one.count, default=None
+    )
     if foremost is None:
         return
     yield say(

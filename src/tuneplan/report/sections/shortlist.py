@@ -68,7 +68,7 @@ class PlanPage:
 def plan_sections(answer: PlanAnswer, page: PlanPage) -> tuple[PageSection, ...]:
     """The plan on top; then the list; then how to do better, and why not otherwise."""
     if not answer.entries:
-        found = [_nothing(answer)]
+        found = [_nothing(answer, page)]
     else:
         found = [_best(answer, page), _list(answer, page), _better(answer, page)]
     if answer.rejected.by_reason:
@@ -76,12 +76,19 @@ def plan_sections(answer: PlanAnswer, page: PlanPage) -> tuple[PageSection, ...]
     return tuple(found)
 
 
-def _nothing(answer: PlanAnswer) -> PageSection:
-    sentences = tuple(
+def _nothing(answer: PlanAnswer, page: PlanPage) -> PageSection:
+    """What to relax, and what would make a candidate fit that does not."""
+    blocks: list[PageBlock] = [
         Paragraph(text=text, tone="plain" if place else "does_not_fit")
         for place, text in enumerate(nothing_sentences(answer.rejected.by_reason))
+    ]
+    too_large = next(
+        (one.example for one in answer.rejected.by_reason if one.code == "does_not_fit"), None
     )
-    return PageSection(name="plan", title=say("Plan"), blocks=sentences)
+    if too_large is not None:
+        levers = Link(text=say("What would make it fit"), address=page.switched(too_large))
+        blocks.append(Links(title=say("Go on with"), items=(levers,)))
+    return PageSection(name="plan", title=say("Plan"), blocks=tuple(blocks))
 
 
 def _best(answer: PlanAnswer, page: PlanPage) -> PageSection:
