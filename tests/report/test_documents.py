@@ -331,7 +331,10 @@ def test_the_pictures_of_a_budget_hold_its_figures() -> None:
         block.name: block for part in document.sections for block in part.blocks
         if isinstance(block, Chart)
     }  # fmt: skip
-    assert set(charts) == {"tornado", "weeks", "break_even"}
+    assert set(charts) == {"distribution", "tornado", "weeks", "break_even"}
+    curve = charts["distribution"].specification["layer"][0]["data"]["values"]
+    assert [one["name"] for one in curve] == ["P10", "P50", "P80", "P95"]
+    assert curve[1]["total"] == float(answer.money.p50.amount)
     bars = charts["tornado"].specification["layer"][0]["data"]["values"]
     assert [(bar["from"], bar["to"]) for bar in bars] == [(41000, 83000), (54000, 61000)]
     held = charts["weeks"].specification["data"]["values"]

@@ -105,7 +105,7 @@ def line_of(answer, max_length: int) -> tuple[str, float]:
     )
     rule = chart.specification["layer"][1]
     (value,) = rule["data"]["values"]
-    return value["tokens"], rule["encoding"]["x"]["bandPosition"]
+    return value["tokens"], value["share"]
 
 
 def test_the_line_stands_where_the_length_lies_within_its_bar():

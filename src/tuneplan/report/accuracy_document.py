@@ -249,7 +249,7 @@ def _targets(answer: AccuracyAnswer) -> Iterator[Block]:
             Column(name=say("must reach")),
             Column(name=say("met")),
             Column(name=say("aim")),
-            Column(name=say("met")),
+            Column(name=say("aim met")),
         ),
         rows=tuple(_target(one) for one in answer.figures if not one.key.startswith(_COVERAGE)),
         note=say("Where one figure stands, it is a share of the runs, or the worst error."),

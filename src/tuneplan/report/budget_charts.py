@@ -9,7 +9,7 @@ from tuneplan.contract.budgeted import BreakEven, BudgetAnswer, BudgetDriver
 from tuneplan.language import say
 from tuneplan.report.labels import driver_label, phase_of_project_label
 from tuneplan.report.plan_charts import SCHEMA
-from tuneplan.report.theme import MUTED, SERIES
+from tuneplan.report.theme import INK, MUTED, SERIES
 
 _NARROW: Final = 400  # below so many units of width names have less room
 
@@ -48,6 +48,54 @@ def tornado(answer: BudgetAnswer, *, width: int) -> dict[str, Any]:
             },
         ],
     }
+
+
+def distribution(answer: BudgetAnswer, *, width: int) -> dict[str, Any]:
+    """With which chance the project costs at most so much, through its quantiles."""
+    points = quantile_points(answer)
+    values = [{"chance": chance, "total": total, "name": name} for name, chance, total in points]
+    unit = answer.currency if answer.money else say("machine-hours")
+    x = {"field": "total", "type": "quantitative", "title": unit, "scale": {"zero": False}}
+    y = {
+        "field": "chance",
+        "type": "quantitative",
+        "title": say("chance to stay below"),
+        "axis": {"format": ".0%", "values": [chance for _, chance, _ in points]},
+        "scale": {"domain": [0, 1]},
+    }
+    return {
+        "$schema": SCHEMA,
+        "width": width,
+        "height": 180,
+        "layer": [
+            {
+                "data": {"values": values},
+                "mark": {
+                    "type": "line",
+                    "interpolate": "monotone",
+                    "color": SERIES[0],
+                    "point": {"filled": True, "size": 70, "color": SERIES[0]},
+                },
+                "encoding": {"x": x, "y": y},
+            },
+            {
+                "data": {"values": values},
+                "mark": {"type": "text", "align": "left", "dx": 9, "dy": 9, "color": INK},
+                "encoding": {"x": x, "y": y, "text": {"field": "name", "type": "nominal"}},
+            },
+        ],
+    }
+
+
+def quantile_points(answer: BudgetAnswer) -> list[tuple[str, float, float]]:
+    """Name, chance and total of each quantile: money where it is known, else hours."""
+    money, hours = answer.money, answer.rented_hours
+    if money is not None:
+        totals = [float(one.amount) for one in (money.p10, money.p50, money.p80, money.p95)]
+    else:
+        totals = [hours.p10, hours.p50, hours.p80, hours.p95]
+    chances = (("P10", 0.1), ("P50", 0.5), ("P80", 0.8), ("P95", 0.95))
+    return [(name, chance, total) for (name, chance), total in zip(chances, totals, strict=True)]
 
 
 def driver_ends(driver: BudgetDriver) -> tuple[float, float] | None:

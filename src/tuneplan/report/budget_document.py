@@ -31,7 +31,14 @@ from tuneplan.report.budget import (
     rented_at,
     weeks_of,
 )
-from tuneplan.report.budget_charts import break_even_lines, driver_ends, tornado, weeks
+from tuneplan.report.budget_charts import (
+    break_even_lines,
+    distribution,
+    driver_ends,
+    quantile_points,
+    tornado,
+    weeks,
+)
 from tuneplan.report.dates import date_text
 from tuneplan.report.labels import per_label, phase_of_project_label
 from tuneplan.report.plan_charts import NARROW, WIDE
@@ -95,6 +102,7 @@ def _summary(answer: BudgetAnswer) -> Section:
     if answer.within_budget is not None:
         tiles.append(Fact(name=say("Budget is enough"), cell=percent_cell(answer.within_budget)))
     blocks.append(Facts(title=say("At a glance"), rows=tuple(tiles), tiles=True))
+    blocks.append(_distribution(answer))
     blocks.append(_sure(answer))
     if answer.drivers:
         blocks.append(_tornado(answer))
@@ -117,6 +125,20 @@ def _sure(answer: BudgetAnswer) -> Table:
         ),
         rows=tuple(rows),
         note=say("P80: four of five such projects stay below it."),
+    )
+
+
+def _distribution(answer: BudgetAnswer) -> Chart:
+    unit = answer.currency if answer.money else "h"
+    return Chart(
+        name="distribution",
+        title=say("The chance that the whole project stays below a total"),
+        caption="; ".join(
+            say("{name}: {total:,.2f} {unit}", name=name, total=total, unit=unit)
+            for name, _, total in quantile_points(answer)
+        ),
+        specification=distribution(answer, width=WIDE),
+        narrow=distribution(answer, width=NARROW),
     )
 
 

@@ -12,7 +12,7 @@ from tuneplan.report.check import not_judged_sentence, read_sentence
 from tuneplan.report.estimate import stated_cards
 from tuneplan.report.sections.alternatives import estimate_alternatives
 from tuneplan.report.sections.cost import cost_section
-from tuneplan.report.sections.ledger import assumptions_section, sources_section
+from tuneplan.report.sections.ledger import assumption_table, sources_section
 from tuneplan.report.sections.memory import memory_section
 from tuneplan.report.sections.remarks import remarks_section
 from tuneplan.report.sections.summary import estimate_summary
@@ -45,9 +45,17 @@ def check_sections(answer: CheckAnswer) -> tuple[Section, ...]:
         memory_section(body),
         time_section(body),
         cost_section(body, answer.as_of),
-        assumptions_section(body.assumptions, body.job, body.software),
+        *_assumptions(answer),
         sources_section(body),
     )
+
+
+def _assumptions(answer: CheckAnswer) -> tuple[Section, ...]:
+    assumptions = answer.estimate.assumptions
+    if not assumptions:
+        return ()
+    table = assumption_table(assumptions)
+    return (Section(name="assumptions", title=say("Assumptions"), blocks=(table,)),)
 
 
 def import_sections(answer: ImportAnswer) -> tuple[Section, ...]:

@@ -54,28 +54,36 @@ def length_histogram(
     place = None if wanted is None else _place(answer, wanted)
     if place is not None:
         number, share = place
-        at = {**axis, "bandPosition": share}
+        within = {"expr": "(datum.share - 0.5) * bandwidth('x')"}
+        line = {"tokens": names[number], "share": share, "text": f"max_length {wanted:,}"}
         near_the_end = number + share > 0.7 * len(names)
         layers += [
             {
-                "data": {"values": [{"tokens": names[number]}]},
-                "mark": {"type": "rule", "color": ALARM, "strokeWidth": 2, "xOffset": 0},
-                "encoding": {"x": at},
+                "data": {"values": [line]},
+                "mark": {"type": "rule", "color": ALARM, "strokeWidth": 3, "xOffset": within},
+                "encoding": {"x": axis},
             },
             {
-                "data": {"values": [{"tokens": names[number], "text": f"max_length {wanted:,}"}]},
+                "data": {"values": [line]},
                 "mark": {
                     "type": "text",
                     "color": ALARM,
                     "align": "right" if near_the_end else "left",
                     "dx": -6 if near_the_end else 6,
                     "y": 8,
+                    "xOffset": within,
                     "fontWeight": "bold",
                 },
-                "encoding": {"x": at, "text": {"field": "text"}},
+                "encoding": {"x": axis, "text": {"field": "text"}},
             },
         ]
-    return {"$schema": SCHEMA, "width": width, "height": 180, "layer": layers}
+    return {
+        "$schema": SCHEMA,
+        "usermeta": {"drags": "length"},  # on the page the line is dragged to another length
+        "width": width,
+        "height": 180,
+        "layer": layers,
+    }
 
 
 def _place(answer: DataProfileAnswer, length: int) -> tuple[int, float] | None:

@@ -148,6 +148,13 @@ def _fixes(answer: OomAnswer) -> Section:
 
 
 def _table(fixes: Sequence[OomFix]) -> Table:
+    if not any(fix.saves_bytes or fix.settings or fix.costs.time_fraction for fix in fixes):
+        return Table(
+            title=say("Fixes, in the order to try"),
+            columns=(Column(name="#", amounts=1), Column(name=say("Fix"))),
+            rows=tuple((number_cell(fix.rank, decimals=0), words(fix.change)) for fix in fixes),
+            note=say("With the job in the form, each has what it saves and costs beside it."),
+        )
     return Table(
         title=say("Fixes, in the order to try"),
         columns=(

@@ -26,6 +26,7 @@ from tuneplan.web.offered import FRAMEWORKS, LAUNCHERS
 from tuneplan.web.reading import asked
 from tuneplan.web.rendering import page
 from tuneplan.web.views import by_name, views
+from tuneplan.web.views.project import budget_of
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -60,7 +61,7 @@ FIELDS: Final = (
         name="of",
         label=lambda: say("What is reported"),
         kind="choice",
-        choices=lambda _world: ("plan", "estimate"),
+        choices=lambda _world: ("plan", "estimate", "budget"),
     ),
 )
 
@@ -88,7 +89,8 @@ def export_routes(world: World, workers: Workers) -> Iterator[Route]:
 def _download(
     make: Callable[[Form, World], File], world: World, workers: Workers
 ) -> Callable[[Request], Any]:
-    view = replace(by_name()["fit"], fields=FIELDS)
+    project = by_name()["project"]
+    view = replace(by_name()["fit"], fields=(*FIELDS, *project.fields))
 
     async def download(request: Request) -> Response:
         said = await asked(request, view, world.settings)
@@ -167,18 +169,22 @@ def _reporter(ending: str) -> Callable[[Form, World], File]:
     def report(form: Form, world: World) -> File:
         from tuneplan.planner.importing import Configuration
         from tuneplan.planner.reporting import report_on
+        from tuneplan.report.budget_document import budget_document
         from tuneplan.report.reported import report_document
         from tuneplan.report.writing import document_file
 
         job = form.job()
-        configuration = Configuration(job=job, imported=None, files=())
         of = form.text("of") or None
-        if of not in (None, "plan", "estimate"):
-            text = message("report_of_what", "a report is of a plan or of an estimate")
+        if of not in (None, "plan", "estimate", "budget"):
+            text = message("report_of_what", "a report is of a plan, an estimate or a budget")
             raise InvalidRequest([Mistake(message=text, path="of", value=of)])
-        reported = report_on(configuration, world.sources(job), of=of)
-        document = report_document(reported, as_of=world.today.isoformat())
-        name = f"{_stem(job)}-report{ending}"
+        if of == "budget":
+            document = budget_document(budget_of(form, world))
+        else:
+            configuration = Configuration(job=job, imported=None, files=())
+            reported = report_on(configuration, world.sources(job), of=of)
+            document = report_document(reported, as_of=world.today.isoformat())
+        name = f"{_stem(job)}-{'budget' if of == 'budget' else 'report'}{ending}"
         return File(name=name, media_type=_REPORTS[ending], content=document_file(document, name))
 
     return report

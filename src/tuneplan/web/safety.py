@@ -35,11 +35,13 @@ CONTENT_POLICY: Final = "; ".join(
         "frame-ancestors 'none'",
     ]
 )
+# Not "no-referrer": with that, a form that is sent without scripts has the origin "null" (Fetch,
+# "append a request Origin header"), and would be taken for somebody else's.
 HEADERS: Final = {
     "Content-Security-Policy": CONTENT_POLICY,
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",

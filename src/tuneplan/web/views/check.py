@@ -91,7 +91,7 @@ def _open_in(answer: CheckAnswer, form: Form) -> PageSection:
         )
     )
     title = say("Go on with this job")
-    return PageSection(name="on", title=say("Go on"), blocks=(Links(title=title, items=links),))
+    return PageSection(name="on", title=title, blocks=(Links(title=title, items=links),))
 
 
 def _ready(form: Form) -> bool:

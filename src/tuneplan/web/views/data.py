@@ -71,7 +71,7 @@ def _hand_over(answer: DataProfileAnswer, form: Form) -> PageSection:
         )
     )
     title = say("Go on with these samples and lengths")
-    return PageSection(name="on", title=say("Go on"), blocks=(Links(title=title, items=links),))
+    return PageSection(name="on", title=title, blocks=(Links(title=title, items=links),))
 
 
 def stated_data(answer: DataProfileAnswer) -> dict[str, Any]:

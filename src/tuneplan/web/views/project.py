@@ -18,7 +18,8 @@ _DRAWS: Final = 10_000
 _COUNTS: Final = (0, 1, 2, 3, 5, 8, 10, 15, 20, 30, 50, 80, 100)
 
 
-def _answer(form: Form, world: World) -> BudgetAnswer:
+def budget_of(form: Form, world: World) -> BudgetAnswer:
+    """The budget of the project that a form asks for."""
     import numpy as np
 
     from tuneplan.planner.budget import budget_jobs
@@ -46,7 +47,7 @@ VIEW = View(
     title=lambda: say("Project"),
     purpose=lambda: say("What a project costs: experiments, repetitions, idle time, storage."),
     schema="budget",
-    answer=_answer,
+    answer=budget_of,
     sections=_sections,
     fields=(
         Field(
