@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tuneplan.access.roots import may_name, not_allowed
 from tuneplan.errors import InputError, InvalidRequest, Mistake
-from tuneplan.language import Message, message
+from tuneplan.language import message
 
 if TYPE_CHECKING:
     from tuneplan.tokens.profile import DataProfile
@@ -179,7 +179,7 @@ def _renamed(mistake: Mistake, folder: str) -> Mistake:
     params = {name: plain(value) for name, value in text.params.items()}
     return replace(
         mistake,
-        message=Message(text.code, text.template, params),
+        message=replace(text, params=params),
         path=plain(mistake.path),
         value=plain(mistake.value),
         places=tuple(_renamed(one, folder) for one in mistake.places),
