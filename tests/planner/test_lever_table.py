@@ -1,5 +1,6 @@
 """What each switch of a job buys, against estimates of the changed jobs."""
 
+from dataclasses import replace
 from datetime import date
 from typing import Any
 
@@ -10,8 +11,9 @@ from tuneplan.errors import InvalidRequest
 from tuneplan.estimation.uncertainty import Verdict
 from tuneplan.planner.compare import compare_jobs
 from tuneplan.planner.estimate import estimate_job
-from tuneplan.planner.lever_table import Effect, JobLevers, levers_job
+from tuneplan.planner.lever_table import Effect, JobLevers, levers_job, memories_alike
 from tuneplan.planner.sources import Sources
+from tuneplan.spec.answer import Basis
 
 SOURCES = Sources(today=date(2026, 11, 30))
 ON_ONE = {
@@ -145,6 +147,19 @@ def test_a_plan_that_cannot_be_does_not_stop_the_comparison() -> None:
     assert good.estimate is not None
     assert bad.estimate is None
     assert [mistake.path for mistake in bad.mistakes] == ["model"]
+
+
+def test_a_traced_job_is_compared_with_its_changes_by_the_formulas_alone() -> None:
+    job = load_job(ON_ONE)
+    formula = estimate_job(job, SOURCES)
+    ranges = formula.memory.ranges
+    peak = replace(ranges.peak_bytes, basis=Basis.TRACED).scaled(2.0)
+    memory = replace(formula.memory, ranges=replace(ranges, peak_bytes=peak))
+    traced = replace(formula, memory=memory)
+    assert memories_alike(traced, traced, SOURCES) == (memory, memory)
+    held, then = memories_alike(traced, formula, SOURCES)
+    assert held.ranges.peak_bytes == ranges.peak_bytes
+    assert then.ranges.peak_bytes == ranges.peak_bytes
 
 
 def test_an_unknown_model_is_refused() -> None:

@@ -123,6 +123,13 @@ def test_every_link_of_a_plan_can_be_followed(page: TestClient) -> None:
         assert answered.status_code == 200, (address, answered.text)
 
 
+def test_a_link_of_a_plan_keeps_what_other_views_are_told(page: TestClient) -> None:
+    told = "experiments=3&sort=cost&order=descending"
+    first = links(page, f"/plan?{CARDS}&{told}", "/fit")[0]
+    assert asked_of(first)["experiments"] == ["3"]
+    assert "sort" not in asked_of(first)
+
+
 def test_the_list_is_sorted_on_the_server_by_a_plain_link(page: TestClient) -> None:
     by_cost = next(
         one

@@ -20,7 +20,8 @@ from tuneplan.estimation.uncertainty import Fit, Verdict, fit_on
 from tuneplan.frozen import dataclass
 from tuneplan.language import Message, message
 from tuneplan.planner.change import Change, Lever
-from tuneplan.planner.estimate import JobEstimate, estimate_job
+from tuneplan.planner.estimate import JobEstimate, estimate_job, memory_by_formula
+from tuneplan.planner.evaluating import MemoryAnswer
 from tuneplan.planner.oom_changes import levers
 from tuneplan.planner.oom_situation import Situation, saving
 from tuneplan.planner.resolving import told_by_line
@@ -136,11 +137,12 @@ def _effect(trying: Trying, now: JobEstimate, change: Change) -> Effect:
     except NotSupported as error:
         return Effect(change=change, cannot_help_because=error.message)
     before, after = trying.by_formula, tried.estimate
+    held, then = memories_alike(before, after, trying.sources)
     effect = Effect(
         change=change,
         after=after,
-        fit_after=_fit_after(now, before, after),
-        saves_bytes=saving(before.memory.ranges.peak_bytes, after.memory.ranges.peak_bytes),
+        fit_after=_fit_after(now.memory, held, then),
+        saves_bytes=saving(held.ranges.peak_bytes, then.ranges.peak_bytes),
         saves_s=_saved_time(before, after),
         time_fraction=_saved_share(before, after),
         saves_money=_saved_money(before.cost, after.cost, trying.sources),
@@ -148,9 +150,25 @@ def _effect(trying: Trying, now: JobEstimate, change: Change) -> Effect:
     return replace(effect, cannot_help_because=_why_no_help(effect, trying, tried))
 
 
-def _fit_after(now: JobEstimate, before: JobEstimate, after: JobEstimate) -> Fit | None:
+def memories_alike(
+    before: JobEstimate, after: JobEstimate, sources: Sources
+) -> tuple[MemoryAnswer, MemoryAnswer]:
+    """The memory of two jobs, both traced or both by the formulas: a trace of one only is left out.
+
+    A job that was traced has the memory of that trace, and its changes mostly were not traced.
+    """
+    traced = [one.memory.ranges.peak_bytes.basis is Basis.TRACED for one in (before, after)]
+    if traced[0] == traced[1]:
+        return before.memory, after.memory
+    held, then = (
+        memory_by_formula(one.resolved, calibration=sources.calibration) for one in (before, after)
+    )
+    return held, then
+
+
+def _fit_after(now: MemoryAnswer, before: MemoryAnswer, after: MemoryAnswer) -> Fit | None:
     """The verdict by the formulas, moved by what a replay of the job as it is adds to them."""
-    fit, formula, replayed = after.memory.fit, before.memory.fit, now.memory.fit
+    fit, formula, replayed = after.fit, before.fit, now.fit
     if fit is None or formula is None or replayed is None:
         return fit
     more = replayed.needed_bytes.likely - formula.needed_bytes.likely
@@ -161,7 +179,7 @@ def _fit_after(now: JobEstimate, before: JobEstimate, after: JobEstimate) -> Fit
         high=max(0.0, need.high + more),
         basis=need.basis,
     )
-    return fit_on(moved, fit.capacity_bytes, after.memory.spreads.allocated)
+    return fit_on(moved, fit.capacity_bytes, after.spreads.allocated)
 
 
 def _saved_time(before: JobEstimate, after: JobEstimate) -> Estimate | None:

@@ -8,16 +8,16 @@ from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
-from tuneplan.web.fields import BY_NAME
 from tuneplan.web.form import Form, read_form
 
 AGAINST: Final = "against"  # of Compare: other states, each as the query of its address
 MOST_AGAINST: Final = 3
+_SHOWN_ONLY: Final = ("sort", "order", "figure", AGAINST)  # say how an answer is shown, not of what
 
 
 def job_alone(form: Form) -> Form:
-    """The request without what only a view reads."""
-    values = {name: texts for name, texts in form.values.items() if name in BY_NAME}
+    """The request without what says only how an answer is shown."""
+    values = {name: texts for name, texts in form.values.items() if name not in _SHOWN_ONLY}
     return replace(form, values=MappingProxyType(values))
 
 
