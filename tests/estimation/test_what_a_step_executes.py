@@ -13,11 +13,12 @@ from tuneplan.estimation.head import profile_head
 from tuneplan.estimation.heads import rotary
 from tuneplan.estimation.kernel_time import operation_time_s
 from tuneplan.estimation.layers import profile_layer
+from tuneplan.estimation.meter import Meter
 from tuneplan.estimation.modules import Walk
 from tuneplan.estimation.norms import norm
 from tuneplan.estimation.operations import OperationKind, Stage
 from tuneplan.estimation.roles import Place
-from tuneplan.estimation.shadow import Meter, Tape
+from tuneplan.estimation.shadow import Tape
 from tuneplan.estimation.sharding import seen_by_layers
 from tuneplan.estimation.step_time import compute_time
 from tuneplan.spec.parallelism import Parallelism, Strategy

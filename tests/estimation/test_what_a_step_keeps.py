@@ -10,9 +10,10 @@ from settings import MISTRAL_7B, MODELS, adapter, recipe
 from tuneplan.estimation.activations import activation
 from tuneplan.estimation.head import profile_head
 from tuneplan.estimation.layers import profile_layer
+from tuneplan.estimation.meter import Meter
 from tuneplan.estimation.modules import Walk
 from tuneplan.estimation.norms import norm
-from tuneplan.estimation.shadow import Meter, Tape
+from tuneplan.estimation.shadow import Tape
 from tuneplan.estimation.walking import walk_model
 from tuneplan.spec.parallelism import Parallelism
 from tuneplan.spec.recipe import Checkpointing, DType, Kernels, Method

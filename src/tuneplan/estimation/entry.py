@@ -17,11 +17,12 @@ import numpy as np
 
 from tuneplan.estimation.layers import alive_at_peak
 from tuneplan.estimation.linears import drop_out, linear
+from tuneplan.estimation.meter import Meter
 from tuneplan.estimation.modules import Walk, add, scale, share
 from tuneplan.estimation.norms import norm
 from tuneplan.estimation.operations import Number, Operation, Stage
 from tuneplan.estimation.roles import Place, role_of
-from tuneplan.estimation.shadow import Meter, Tape, Tensor
+from tuneplan.estimation.shadow import Tape, Tensor
 from tuneplan.estimation.streams import (
     alternates,
     embeddings_dtype,

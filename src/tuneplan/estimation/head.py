@@ -10,6 +10,7 @@ from tuneplan.estimation.connections import merge_connected
 from tuneplan.estimation.fused_linear_loss import fused_linear_loss
 from tuneplan.estimation.layers import alive_at_peak
 from tuneplan.estimation.logits import SOFTMAX_ACCESSES, cross_entropy, trained_share, upcast_logits
+from tuneplan.estimation.meter import Meter
 from tuneplan.estimation.modules import Walk
 from tuneplan.estimation.norms import norm
 from tuneplan.estimation.operations import Number, Operation, OperationKind, Stage
@@ -22,7 +23,7 @@ from tuneplan.estimation.preference_losses import (
 from tuneplan.estimation.recording import Recording, record_head
 from tuneplan.estimation.roles import Place
 from tuneplan.estimation.sequence_parallel import whole_positions
-from tuneplan.estimation.shadow import Meter, Tape, Tensor
+from tuneplan.estimation.shadow import Tape, Tensor
 from tuneplan.estimation.streams import alternates, merge_streams
 from tuneplan.frozen import dataclass
 from tuneplan.spec.architecture import ModelArchitecture

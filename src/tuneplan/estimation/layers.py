@@ -16,6 +16,7 @@ from tuneplan.estimation.connections import run_connected
 from tuneplan.estimation.experts import experts
 from tuneplan.estimation.feedforward import feed_forward
 from tuneplan.estimation.linears import drop_out
+from tuneplan.estimation.meter import Meter
 from tuneplan.estimation.modules import Walk, add, scale, share
 from tuneplan.estimation.norms import norm
 from tuneplan.estimation.operations import Number, Operation, OperationKind, Stage
@@ -24,7 +25,7 @@ from tuneplan.estimation.recurrence import recurrence
 from tuneplan.estimation.roles import Place
 from tuneplan.estimation.selective import split_kept
 from tuneplan.estimation.sequence_parallel import positions_shared, whole_positions
-from tuneplan.estimation.shadow import Meter, Tape, Tensor
+from tuneplan.estimation.shadow import Tape, Tensor
 from tuneplan.estimation.streams import run_streams
 from tuneplan.frozen import dataclass
 from tuneplan.spec.architecture import Layer

@@ -5,9 +5,10 @@ from __future__ import annotations
 from tuneplan.estimation.activations import activation
 from tuneplan.estimation.layers import alive_at_peak
 from tuneplan.estimation.linears import linear
+from tuneplan.estimation.meter import Storage
 from tuneplan.estimation.modules import Walk, cast, scale
 from tuneplan.estimation.operations import OperationKind
-from tuneplan.estimation.shadow import Storage, Tensor
+from tuneplan.estimation.shadow import Tensor
 from tuneplan.spec.architecture import ModelArchitecture
 from tuneplan.spec.recipe import DType, LossPath
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tuneplan.estimation.blocks import rounded
-from tuneplan.estimation.shadow import Meter
+from tuneplan.estimation.meter import Meter
 from tuneplan.frozen import dataclass
 
 Steps = tuple[tuple[int, int], ...]

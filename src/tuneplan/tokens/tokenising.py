@@ -16,25 +16,21 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
-from tuneplan._version import __version__
 from tuneplan.errors import NotSupported, UnreadableFile
 from tuneplan.frozen import dataclass
-from tuneplan.language import Message, message
+from tuneplan.language import message
 from tuneplan.tokens.counting import RowCounter
-from tuneplan.tokens.encoders import Rendered
-from tuneplan.tokens.profile import FileFacts
 from tuneplan.tokens.profiling import Progress, engine_for, refuse_unusable
 from tuneplan.tokens.rows import BadRow
 from tuneplan.tokens.shapes import Shape
 from tuneplan.tokens.shard_files import (
     ShardFormat,
-    pyarrow,
     remove_unfinished,
     sync_folder,
     write_json,
     write_rows,
 )
-from tuneplan.tokens.sources import is_url
+from tuneplan.tokens.shard_manifest import manifest_of, plain_row, plan_of, row_of, told_row
 from tuneplan.tokens.token_rows import RowSettings, encoded, token_rows
 from tuneplan.tokens.tokenizers import Tokenizer
 from tuneplan.tokens.totals import Totals
@@ -46,8 +42,6 @@ MANIFEST: Final = "manifest.json"
 SHARD_BYTES: Final = 32 * MIB
 _PLAN: Final = "plan.json"
 _DONE: Final = "done"
-# A tokenizer is told by what it makes of this, beside its vocabulary and template.
-_PROBE: Final = "Zwölf 12 boxing wizards, 你好世界!\n\tdef f(x): return x**2  # 🤗 <|im_start|>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +115,7 @@ class _ShardWriter:
             "samples": totals.num_samples,
             "blank_lines": totals.blank_lines,
             "bad_by_code": dict(totals.bad_by_code),
-            "bad_rows": [_plain(row) for row in totals.bad_rows],
+            "bad_rows": [plain_row(row) for row in totals.bad_rows],
         }
         write_json(done, said)
         return said
@@ -156,7 +150,7 @@ def tokenise_files(
     """
     data = DataSet(paths=tuple(paths), part_bytes=settings.shard_bytes)
     counter = RowCounter(tokenizer)
-    plan = _plan(data, tokenizer, settings)
+    plan = plan_of(data, tokenizer, settings)
     if folder.exists():
         return _made_before(folder, plan)
     partial = folder.with_name(folder.name + ".partial")
@@ -171,7 +165,7 @@ def tokenise_files(
                     shards, totals = _gathered(data, results, progress)
                 facts = [tally.facts() for tally in data.tallies]
                 refuse_unusable(facts, totals, skip_bad_rows=skip_bad_rows)
-                write_json(partial / MANIFEST, _manifest(plan, facts, shards, totals))
+                write_json(partial / MANIFEST, manifest_of(plan, facts, shards, totals))
         except BaseException:
             if not _num_done(partial):  # there is nothing to go on from
                 shutil.rmtree(partial)
@@ -182,7 +176,7 @@ def tokenise_files(
         folder=str(folder),
         manifest=manifest,
         num_resumed=resumed,
-        bad_rows=tuple(map(_told, manifest["bad_rows"])),
+        bad_rows=tuple(map(told_row, manifest["bad_rows"])),
     )
 
 
@@ -218,7 +212,7 @@ def _gathered(
             rows_ok=said["rows_ok"], num_samples=said["samples"], blank_lines=said["blank_lines"]
         )
         own.bad_by_code.update(said["bad_by_code"])
-        own.bad_rows = [_bad_row(row) for row in said["bad_rows"]]
+        own.bad_rows = [row_of(row) for row in said["bad_rows"]]
         tally = data.tallies[said["file"]]
         size = said["size_bytes"]
         tally.enter(
@@ -232,123 +226,6 @@ def _gathered(
         if progress is not None:
             progress(done, data.size_bytes)
     return shards, totals
-
-
-# --- What the shards are, and of what ------------------------------------------------------------
-
-
-def _plan(data: DataSet, tokenizer: Tokenizer, settings: ShardSettings) -> dict[str, Any]:
-    rows = settings.rows
-    return {
-        "schema_version": 1,
-        "tokenizer": _identity(tokenizer),
-        "settings": {
-            "format": settings.format,
-            "max_length": rows.max_length,
-            "packing": rows.packing,
-            "packed_within": "shard",
-            "too_long": rows.too_long,
-            "learned": rows.learned,
-            "shard_bytes": settings.shard_bytes,
-        },
-        "made_with": {"tuneplan": __version__, "pyarrow": pyarrow().__version__},
-        "data": [
-            {"path": tally.path, "bytes": tally.size_bytes, "changed_ns": _changed_ns(tally.path)}
-            for tally in data.tallies
-        ],
-    }
-
-
-def _identity(tokenizer: Tokenizer) -> dict[str, Any]:
-    (probe,) = tokenizer.encoder.encode([Rendered(_PROBE)])
-    told = (
-        probe.ids.tolist(), tokenizer.encoder.vocab_size, tokenizer.chat_template,
-        sorted(tokenizer.specials.items()), tokenizer.family.id if tokenizer.family else None,
-    )  # fmt: skip
-    return {
-        "name": tokenizer.name,
-        "source": tokenizer.source,
-        "vocab_size": tokenizer.encoder.vocab_size,
-        "fingerprint": sha256(json.dumps(told).encode()).hexdigest()[:32],
-    }
-
-
-def _changed_ns(path: str) -> int | None:
-    return None if is_url(path) else Path(path).stat().st_mtime_ns
-
-
-def _manifest(
-    plan: Mapping[str, Any],
-    files: Sequence[FileFacts],
-    shards: Sequence[Mapping[str, Any]],
-    totals: Totals,
-) -> dict[str, Any]:
-    summed = (
-        "rows", "samples", "sequences", "tokens", "labels", "cut_sequences", "cut_tokens",
-        "dropped_sequences", "empty_sequences", "bytes",
-    )  # fmt: skip
-    shown = ("name", "rows", "sequences", "tokens", "bytes", "sha256")
-    return {
-        **{name: value for name, value in plan.items() if name != "data"},
-        "data": [
-            {
-                "path": file.path,
-                "format": file.format,
-                "bytes": file.size_bytes,
-                "shape": file.shape,
-                "rows_ok": file.rows_ok,
-                "rows_bad": file.rows_bad,
-                "blank_lines": file.blank_lines,
-            }
-            for file in files
-        ],
-        "totals": {name: sum(shard[name] for shard in shards) for name in summed},
-        "shards": [{name: shard[name] for name in shown} for shard in shards if shard["name"]],
-        "bad_rows_by_code": dict(sorted(totals.bad_by_code.items())),
-        "bad_rows": [
-            {
-                "path": row.path,
-                "line": row.line,
-                "column": row.column,
-                "code": row.code,
-                "message": str(row.message),
-            }
-            for row in totals.bad_rows
-        ],
-    }
-
-
-def _plain(row: BadRow) -> dict[str, Any]:
-    return {
-        "path": row.path,
-        "line": row.line,
-        "column": row.column,
-        "code": row.code,
-        "template": row.message.template,
-        "params": dict(row.message.params),
-    }
-
-
-def _bad_row(plain: Mapping[str, Any]) -> BadRow:
-    return BadRow(
-        path=plain["path"],
-        line=plain["line"],
-        column=plain["column"],
-        code=plain["code"],
-        message=Message(plain["code"], plain["template"], plain["params"]),
-    )
-
-
-def _told(plain: Mapping[str, Any]) -> BadRow:
-    """A bad row of a manifest, which has its sentence."""
-    text = Message(plain["code"], "{text}", {"text": plain["message"]})
-    return BadRow(
-        path=plain["path"],
-        line=plain["line"],
-        column=plain["column"],
-        code=plain["code"],
-        message=text,
-    )
 
 
 # --- Beginning and end ---------------------------------------------------------------------------
@@ -381,7 +258,7 @@ def _made_before(folder: Path, plan: Mapping[str, Any]) -> TokenShards:
         folder=str(folder),
         manifest=manifest,
         num_resumed=len(manifest["shards"]),
-        bad_rows=tuple(map(_told, manifest["bad_rows"])),
+        bad_rows=tuple(map(told_row, manifest["bad_rows"])),
     )
 
 
