@@ -41,7 +41,8 @@ CLOCK = """() => {
   document.addEventListener("answer:drawn", () => requestAnimationFrame(() => {
     const channel = new MessageChannel();
     channel.port1.onmessage = () => {
-      const asked = performance.getEntriesByType("resource").at(-1);
+      const asked = performance.getEntriesByType("resource")
+        .filter((one) => one.initiatorType === "xmlhttprequest").at(-1);
       globalThis.took = { all: performance.now() - begun, asked: asked.duration,
         bytes: asked.encodedBodySize };
       performance.clearResourceTimings();
