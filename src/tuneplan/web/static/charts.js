@@ -112,8 +112,33 @@ globalThis.tuneplanCharts = (() => {
     drawing.querySelector("svg").setAttribute("aria-hidden", "true");
   };
 
-  const draw = (part) =>
-    Promise.all([...part.querySelectorAll("figure[data-chart]")].map((figure) => drawOne(figure)));
+  const inSight = (figure) => {
+    const { top, bottom } = figure.getBoundingClientRect();
+    return bottom >= 0 && top <= innerHeight;
+  };
+
+  // The drawing of before takes the place that an answer left for it, until it is drawn anew.
+  const keepPlace = (figure) => {
+    const before = live.get(figure.dataset.chart);
+    const drawing = figure.querySelector(".drawing");
+    if (!before || !drawing || before.holder === drawing || !figure.checkVisibility()) return;
+    before.holder.setAttribute("aria-label", drawing.getAttribute("aria-label"));
+    drawing.replaceWith(before.holder);
+  };
+
+  // Charts in sight first; the promise is theirs. The others follow when there is time, unless they
+  // are folded away or another answer has come.
+  const draw = async (part) => {
+    const figures = [...part.querySelectorAll("figure[data-chart]")];
+    figures.forEach(keepPlace);
+    const seen = figures.filter((figure) => figure.checkVisibility() && inSight(figure));
+    await Promise.all(seen.map(drawOne));
+    const later = figures.filter((figure) => !seen.includes(figure));
+    setTimeout(() => {
+      for (const figure of later)
+        if (figure.isConnected && figure.checkVisibility()) drawOne(figure);
+    });
+  };
 
   const again = () => draw(document);
   system.addEventListener("change", again);
