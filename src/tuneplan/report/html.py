@@ -7,7 +7,7 @@ from importlib import resources
 from tuneplan.errors import MissingExtra
 from tuneplan.language import message, say
 from tuneplan.report.drawing import svg
-from tuneplan.report.markdown import made_by
+from tuneplan.report.markdown import under_title
 from tuneplan.report.theme import (
     ALARM,
     DARK,
@@ -17,6 +17,7 @@ from tuneplan.report.theme import (
     INK,
     MUTED,
     SERIES,
+    SIMPLIFIED_FONTS,
     TIGHT,
     dark_rules,
 )
@@ -62,7 +63,7 @@ def html(document: Document) -> str:
             for block in section.blocks
             if isinstance(block, Chart)
         },
-        made_by=made_by(document),
+        under_title=under_title(document),
         contents=say("Contents"),
     )
 
@@ -85,6 +86,7 @@ def style(sheet: str) -> str:
     dark = "\n".join(f"    --{name}: {DARK[color]};" for name, color in _NAMES.items())
     return (
         f":root {{\n{light}\n  --fonts: {FONTS};\n}}\n"
+        f":root:lang(zh-CN) {{ --fonts: {SIMPLIFIED_FONTS}; }}\n"
         f"@media screen and (prefers-color-scheme: dark) {{\n  :root {{\n{dark}\n  }}\n"
         f"{dark_rules()}\n}}\n{sheet}"
     )

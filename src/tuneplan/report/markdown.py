@@ -21,11 +21,16 @@ def markdown(document: Document) -> str:
 
 def _parts(document: Document) -> Iterator[str]:
     yield f"# {_plain(document.title)}"
-    yield _plain(f"{document.subtitle}. {made_by(document)}")
+    yield _plain(under_title(document))
     for section in document.sections:
         yield f"## {_plain(section.title)}"
         for block in section.blocks:
             yield from _block(block)
+
+
+def under_title(document: Document) -> str:
+    """What the document is, what made it, and when."""
+    return say("{what}. {made_by}", what=document.subtitle, made_by=made_by(document))
 
 
 def made_by(document: Document) -> str:

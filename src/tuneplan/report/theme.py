@@ -45,6 +45,11 @@ FONTS: Final = (
     "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', 'Noto Sans CJK TC', "
     "'PingFang TC', 'Microsoft JhengHei', sans-serif"
 )
+# The same sign is drawn otherwise on the mainland.
+SIMPLIFIED_FONTS: Final = (
+    "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', 'Noto Sans CJK SC', "
+    "'PingFang SC', 'Microsoft YaHei', sans-serif"
+)
 
 
 def vega_config() -> dict[str, Any]:
