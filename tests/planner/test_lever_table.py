@@ -105,6 +105,13 @@ def test_a_job_that_does_not_fit_sees_first_what_makes_it_fit(too_large: JobLeve
     assert fitting == sorted(fitting, reverse=True)
 
 
+def test_offload_is_offered_only_where_room_is_wanted(
+    on_one: JobLevers, too_large: JobLevers
+) -> None:
+    assert not any(one.change.kind == "offload" for one in on_one.effects)
+    assert any(one.change.kind == "offload" for one in too_large.effects)
+
+
 def test_larger_cards_stand_among_the_levers_of_a_job_that_does_not_fit(
     too_large: JobLevers,
 ) -> None:

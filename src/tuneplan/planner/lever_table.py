@@ -36,6 +36,8 @@ _SWITCHES: Final = (
     *("smaller_batch", "flash_attention", "optimizer_8bit", "sharding", "adapter", "fused_loss"),
     *("half_weights", "no_copies", "offload", "checkpoint_offload", "shorter_length"),
 )
+# Nobody makes these changes but for room.
+_FOR_ROOM: Final = ("shorter_length", "offload", "checkpoint_offload")
 _NO_DIFFERENCE: Final = 0.005  # of the memory, the time or the cost
 
 
@@ -95,7 +97,7 @@ def levers_job(
     fit = now.memory.fit
     wants_room = fit is None or not fit.keeps(job.limits.headroom_fraction)
     for lever in _other_switches(job, now, sources):
-        if lever.kind in kinds or (lever.kind == "shorter_length" and not wants_room):
+        if lever.kind in kinds or (lever.kind in _FOR_ROOM and not wants_room):
             continue
         if lever.cannot is not None:
             refused.append(Effect(change=lever.levels[-1], cannot_help_because=lever.cannot))
