@@ -42,7 +42,7 @@ from tuneplan.report.budget_charts import (
 from tuneplan.report.dates import date_text
 from tuneplan.report.labels import per_label, phase_of_project_label
 from tuneplan.report.plan_charts import NARROW, WIDE
-from tuneplan.report.sections.ledger import assumption_table
+from tuneplan.report.sections.remarks import remarks_of
 from tuneplan.report.tables import UNKNOWN, value_text
 from tuneplan.report.view import (
     Amount,
@@ -79,7 +79,7 @@ def budget_document(answer: BudgetAnswer) -> Document:
             Section(name="phases", title=say("Phases"), blocks=tuple(_phases(answer))),
             Section(name="calendar", title=say("Calendar"), blocks=tuple(_calendar(answer))),
             Section(name="offers", title=say("Offers and limits"), blocks=tuple(_offers(answer))),
-            _remarks(answer),
+            remarks_of(answer.warnings, answer.assumptions),
         ),
     )  # fmt: skip
 
@@ -341,12 +341,3 @@ def _offers(answer: BudgetAnswer) -> Iterator[Block]:
         if job.constraints:
             told = tuple(constraint_text(one) for one in job.constraints)
             yield Points(title=say("What the limits cost"), items=told)
-
-
-def _remarks(answer: BudgetAnswer) -> Section:
-    blocks: list[Block] = []
-    if answer.warnings:
-        told = tuple(one.message for one in answer.warnings)
-        blocks.append(Points(title=say("Warnings"), items=told))
-    blocks.append(assumption_table(answer.assumptions))
-    return Section(name="remarks", title=say("Remarks"), blocks=tuple(blocks))

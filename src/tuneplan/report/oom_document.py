@@ -18,7 +18,7 @@ from tuneplan.report.oom import (
 )
 from tuneplan.report.oom_charts import card_at_failure, card_parts, savings, savings_bars
 from tuneplan.report.plan_charts import NARROW, WIDE
-from tuneplan.report.sections.ledger import assumption_table
+from tuneplan.report.sections.remarks import remarks_of
 from tuneplan.report.tables import UNKNOWN
 from tuneplan.report.view import (
     Block,
@@ -57,7 +57,7 @@ def oom_sections(answer: OomAnswer) -> tuple[Section, ...]:
             _summary(answer),
             _evidence(answer),
             _fixes(answer),
-            _remarks(answer),
+            remarks_of(answer.warnings, answer.assumptions),
         )
         if section.blocks
     )
@@ -176,13 +176,3 @@ def _row(fix: OomFix) -> Iterator[Cell]:
     yield words(cost_text(fix.costs) or UNKNOWN)
     yield words(enough_text(fix))
     yield words(", ".join(f"{key}: {written_value(value)}" for key, value in fix.settings.items()))
-
-
-def _remarks(answer: OomAnswer) -> Section:
-    blocks: list[Block] = []
-    if answer.warnings:
-        told = tuple(one.message for one in answer.warnings)
-        blocks.append(Points(title=say("Warnings"), items=told))
-    if answer.assumptions:
-        blocks.append(assumption_table(answer.assumptions))
-    return Section(name="remarks", title=say("Remarks"), blocks=tuple(blocks))

@@ -19,7 +19,7 @@ from tuneplan.report.dates import moment_text
 from tuneplan.report.plan_charts import NARROW, WIDE
 from tuneplan.report.schedule import on_text, sentences, title_text, why_none
 from tuneplan.report.schedule_charts import gantt
-from tuneplan.report.sections.ledger import assumption_table
+from tuneplan.report.sections.remarks import remarks_of
 from tuneplan.report.tables import UNKNOWN
 from tuneplan.report.view import (
     Block,
@@ -42,7 +42,7 @@ def schedule_document(answer: ScheduleAnswer) -> Document:
     sections = [_summary(answer)]
     if answer.jobs:
         sections.append(_jobs(answer))
-    sections += [_machines(answer), _remarks(answer)]
+    sections += [_machines(answer), remarks_of(answer.warnings, answer.assumptions)]
     return Document(
         kind="schedule",
         title=title_text(answer),
@@ -178,12 +178,3 @@ def _machines(answer: ScheduleAnswer) -> Section:
             ),
         ),
     )
-
-
-def _remarks(answer: ScheduleAnswer) -> Section:
-    blocks: list[Block] = []
-    if answer.warnings:
-        told = tuple(one.message for one in answer.warnings)
-        blocks.append(Points(title=say("Warnings"), items=told))
-    blocks.append(assumption_table(answer.assumptions))
-    return Section(name="remarks", title=say("Remarks"), blocks=tuple(blocks))
