@@ -96,3 +96,16 @@ def test_what_cannot_be_predicted_any_more_is_told_and_left_out(tmp_path: Path) 
     assert sources.own is not None
     assert len(sources.own.observations) == 1
     assert [notice.message.code for notice in notices] == ["measurement_unused"]
+
+
+def test_a_close_prediction_that_was_off_does_not_throw_a_wide_one_further_off() -> None:
+    """One card is predicted closely, two under ZeRO-2 are not: they move less, and keep doubt."""
+    now = estimated()
+    own = recalibrate([("m1", measured(now, 1.4))], SOURCES).own
+    wide = {"hardware.accelerators_per_node": 2, "parallelism.strategy": "zero2"}
+    before, after = estimated(**wide), estimated(replace(SOURCES, own=own), **wide)
+    assert 1.05 < step_s(after) / step_s(before) < 1.4
+    assert before.time is not None
+    assert after.time is not None
+    widths = [one.time.step.step_s.high / one.time.step.step_s.low for one in (before, after)]
+    assert 0.8 * widths[0] < widths[1] <= 1.01 * widths[0]

@@ -155,10 +155,16 @@ def _floor(quantity: Quantity) -> float:
 def _posterior(
     observations: Sequence[Observation], place: Place, prior: float, quantity: Quantity
 ) -> tuple[float, float]:
-    """Mean and variance of the logarithm of the factor."""
+    """Mean and variance of the logarithm of the factor.
+
+    What a job with a wide range has in common with the measured ones is no wider than theirs; the
+    rest of its doubt is its own. Else a close prediction that was off a little would throw a wide
+    one far off.
+    """
     import numpy as np
 
     scales = np.array([one.prior for one in observations])
+    common = min(prior, float(scales.max()))
     between = np.array(
         [[alike(a.place, b.place, quantity) for b in observations] for a in observations]
     )
@@ -166,7 +172,7 @@ def _posterior(
     noise = np.diag([one.deviation**2 + _floor(quantity) ** 2 for one in observations])
     covariance = between * np.outer(scales, scales) + noise
     shares = np.array([alike(one.place, place, quantity) for one in observations])
-    towards = shares * scales * prior
+    towards = shares * scales * common
     weights = _solved(covariance, towards)
     mean = float(weights @ np.array([one.log_ratio for one in observations]))
     variance = float(prior**2 - weights @ towards)

@@ -20,6 +20,7 @@ from tuneplan.contract.parts import (
     Moment,
     Money,
     MoneyRange,
+    Moved,
     Notice,
     Number,
     Part,
@@ -276,8 +277,18 @@ class Rejected(Part):
     by_reason: list[Rejection]
 
 
+class PlanMoved(Moved):
+    """One figure of one plan before and after the user's own measurements."""
+
+    rank: int
+    id: str
+
+
 class PlanAnswer(Header):
-    """The answer of ``plan``."""
+    """The answer of ``plan``.
+
+    ``moved``: with ``--calibration own``, each figure that the user's own measurements moved.
+    """
 
     job: dict[str, Any]
     assumptions: list[Assumption]
@@ -291,6 +302,7 @@ class PlanAnswer(Header):
     )
     next_best_lever: Lever | None = None
     rejected: Rejected
+    moved: list[PlanMoved] = Field(default_factory=list)
     lint: list[LintFinding] = Field(
         default_factory=list, description="What stands out about the first plan."
     )

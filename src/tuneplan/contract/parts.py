@@ -55,6 +55,15 @@ class Range(Part):
         return self
 
 
+class Moved(Part):
+    """One figure before and after the user's own measurements, and what moved it."""
+
+    figure: str
+    before: Range
+    after: Range
+    because: str
+
+
 class Money(Part):
     """An exact amount in an ISO 4217 currency."""
 

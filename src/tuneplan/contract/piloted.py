@@ -8,7 +8,7 @@ from pydantic import Field, FiniteFloat
 
 from tuneplan.contract.answers import EstimateBody
 from tuneplan.contract.learned import LearnedFigure
-from tuneplan.contract.parts import Assumption, Bytes, Fraction, Header, Notice, Part, Range
+from tuneplan.contract.parts import Assumption, Bytes, Fraction, Header, Moved, Notice, Part, Range
 
 
 class PilotStep(Part):
@@ -54,13 +54,8 @@ class PilotEnvironment(Part):
     software: dict[str, str]
 
 
-class PilotMoved(Part):
+class PilotMoved(Moved):
     """One figure of the estimate before and after the pilot."""
-
-    figure: str
-    before: Range
-    after: Range
-    because: str
 
 
 class PilotCase(Part):

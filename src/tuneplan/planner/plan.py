@@ -22,6 +22,7 @@ from tuneplan.planner.estimating_all import estimate_all
 from tuneplan.planner.heeding import once
 from tuneplan.planner.helping import Helper
 from tuneplan.planner.levers import Lever, next_best_lever
+from tuneplan.planner.plan_own import before_own, reordered
 from tuneplan.planner.pricing import Prices, price_table
 from tuneplan.planner.rejecting import Rejection, rejections
 from tuneplan.planner.resolving import (
@@ -93,6 +94,7 @@ class Plan:
         front: The same with their figures, by duration; of many those that lie apart.
         num_evaluated: Candidates whose time was computed (the others do not fit anywhere).
         assumptions: Of the search, and of the first entry.
+        before: Each entry without the user's own measurements, where these were asked for.
     """
 
     job: StatedJob
@@ -107,6 +109,7 @@ class Plan:
     elapsed_s: float
     assumptions: tuple[Assumption, ...]
     notices: tuple[Notice, ...]
+    before: tuple[JobEstimate, ...] = ()
 
 
 @told_by_line
@@ -148,6 +151,7 @@ def plan_job(
         *(best.estimate.notices if best else ()),
         *_packed_steps(space, entries),
         *_less_room(job, entries),
+        *reordered(job, entries, sources),
     )
     return Plan(
         job=job,
@@ -160,6 +164,7 @@ def plan_job(
         num_candidates=space.size,
         num_evaluated=int(np.isfinite(table.step_s).sum()),
         elapsed_s=perf_counter() - started,
+        before=before_own(entries, sources),
         assumptions=(
             *found.assumptions,
             *dataset.assumptions,

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from tuneplan.contract.answers import Lever, PlanAnswer, PlanEntry, Rejection, Time
 from tuneplan.language import say
 from tuneplan.report.labels import goal_label, layout_label, method_label
+from tuneplan.report.learned import figure_label
+from tuneplan.report.learned import range_text as figure_range_text
 from tuneplan.report.ledger import ledger
 from tuneplan.report.lint import lint_blocks
 from tuneplan.report.page import Page
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
 
 _OTHER_BATCH: Final = "other_global_batch"  # rejected for cards and batch, whatever the method
+_MOVED: Final = ("step_s", "total_s", "peak_bytes", "peak_device_bytes")
 # Key of the job file that each limit is set with.
 _RELAXED_BY: Final = {
     "deadline": "limits.deadline",
@@ -78,10 +81,38 @@ def _blocks(answer: PlanAnswer, page: Page, *, full: bool) -> Iterator[Renderabl
                 yield _settings(entry)
     else:
         yield paragraph("\n".join(nothing_sentences(answer.rejected.by_reason)), style="red")
+    yield from _moved(answer)
     if answer.next_best_lever is not None:
         yield paragraph(lever_text(answer.next_best_lever))
     yield from _search(answer)
     yield from ledger(answer.assumptions, answer.warnings, page, full=full)
+
+
+def _moved(answer: PlanAnswer) -> Iterator[RenderableType]:
+    """What the user's own measurements moved, of the figures that decide."""
+    shown = [one for one in answer.moved if one.figure in _MOVED]
+    if not shown:
+        return
+    yield heading(say("What your own measurements move"))
+    yield table(
+        (
+            Column(name="#", right=True, keep=True),
+            Column(name=say("figure")),
+            Column(name=say("before"), right=True),
+            Column(name=say("after"), right=True),
+        ),
+        [
+            (
+                str(one.rank),
+                figure_label(one.figure),
+                figure_range_text(one.figure, one.before),
+                figure_range_text(one.figure, one.after),
+            )
+            for one in shown
+        ],
+    )
+    reasons = dict.fromkeys(f"{one.rank}: {one.because}" for one in shown)
+    yield paragraph("\n".join(reasons), style="dim")
 
 
 def _ranking(entries: Sequence[PlanEntry]) -> RenderableType:

@@ -7,6 +7,7 @@ from tuneplan.contract.answers import (
     Lever,
     PlanAnswer,
     PlanEntry,
+    PlanMoved,
     Rejected,
     Rejection,
     Search,
@@ -22,6 +23,7 @@ from tuneplan.report.estimate_answer import (
     quick_lint,
     unique_assumptions,
 )
+from tuneplan.report.piloted import moved_figures
 
 
 def plan_answer(plan: Plan, *, as_of: str) -> PlanAnswer:
@@ -50,6 +52,11 @@ def plan_answer(plan: Plan, *, as_of: str) -> PlanAnswer:
             for one in plan.front
         ],
         next_best_lever=_lever(plan),
+        moved=[
+            PlanMoved(rank=entry.rank, id=entry.id, **one.model_dump())
+            for entry, before in zip(plan.entries, plan.before, strict=False)
+            for one in moved_figures(before, entry.estimate)
+        ],
         lint=quick_lint(plan.entries[0].estimate) if plan.entries else [],
         rejected=Rejected(
             total=sum(one.count for one in plan.rejected),
