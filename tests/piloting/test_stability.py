@@ -77,6 +77,18 @@ def test_the_worst_micro_batch_is_first_and_the_rest_is_a_fair_sample() -> None:
     assert sum(length == 900 for length in rest) == pytest.approx(20, abs=1)
 
 
+def test_the_worst_micro_batch_comes_again_once_there_are_optimizer_states() -> None:
+    statistics = TokenStatistics(num_samples=10, total_tokens=500, quantiles={0.5: 30.0})
+    settings = {"rows": 2, "max_length": 512, "worst_length": 400, "packing": False}
+    # Two micro-batches a step: the third belongs to the second step.
+    batches = pilot_lengths(statistics, **settings, num_micro_batches=6, again_at=2)
+    assert [number for number, one in enumerate(batches) if one == (400, 400)] == [0, 2]
+    assert len(batches) == 6
+    alone = pilot_lengths(statistics, **settings, num_micro_batches=2, again_at=2)
+    assert alone[0] == (400, 400)
+    assert len(alone) == 2
+
+
 @given(
     st.integers(1, 8),
     st.integers(1, 4096),

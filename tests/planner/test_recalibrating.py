@@ -74,6 +74,14 @@ def test_measured_memory_moves_memory_and_its_terms_add_up() -> None:
     assert "own_measured_memory" in [notice.message.code for notice in after.notices]
 
 
+def test_a_pilot_of_one_step_says_nothing_of_the_speed() -> None:
+    now = estimated()
+    alone = replace(measured(now, 3.0), relative_error=None)
+    assert recalibrate([("m1", alone)], SOURCES).own.observations == ()
+    read = replace(alone, origin=Origin.LOG)  # a log's steps are many
+    assert len(recalibrate([("m1", read)], SOURCES).own.observations) == 1
+
+
 def test_another_length_moves_less_and_keeps_more_doubt() -> None:
     now = estimated()
     own = recalibrate([("m1", measured(now, 1.4))], SOURCES).own

@@ -1,4 +1,4 @@
-"""Which lengths a pilot trains on: the worst micro-batch first, then a fair sample."""
+"""Which lengths a pilot trains on: the worst micro-batch twice, then a fair sample."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ def pilot_lengths(
     worst_length: int,
     packing: bool,
     num_micro_batches: int,
+    again_at: int = 0,
     seed: int = 0,
 ) -> tuple[tuple[int, ...], ...]:
     """Lengths of the rows of each micro-batch, in the order in which they are trained on.
 
-    The first micro-batch is the worst that memory must survive. The others are drawn from the
+    The first micro-batch is the worst that memory must survive, and so is one of the second step,
+    which finds optimizer states beside it. The others are drawn from the
     lengths of the data by stratified sampling: each stretch of the distribution is as frequent as
     in the data, in an order that a seed decides.
 
@@ -31,13 +33,15 @@ def pilot_lengths(
         worst_length: Of the longest row to expect in the run.
         packing: Rows are filled up to ``max_length``.
         num_micro_batches: How many there are to be.
+        again_at: Which is the worst too; 0 for none.
         seed: Of the order.
     """
     worst = (min(worst_length, max_length),) * rows
     if packing or statistics is None or not statistics.num_samples:
         return ((max_length,) * rows,) * num_micro_batches
     generator = np.random.default_rng(seed)
-    count = rows * max(num_micro_batches - 1, 0)
+    again = 0 < again_at < num_micro_batches
+    count = rows * max(num_micro_batches - 1 - again, 0)
     quantiles = (np.arange(count) + generator.random(count)) / max(count, 1)
     known = sample_lengths(statistics)  # as the plan has them
     places = np.minimum((quantiles * len(known)).astype(np.int64), len(known) - 1)
@@ -46,6 +50,8 @@ def pilot_lengths(
     fair = [
         tuple(int(one) for one in drawn[start : start + rows]) for start in range(0, count, rows)
     ]
+    if again:
+        fair.insert(again_at - 1, worst)
     return (worst, *fair)
 
 

@@ -11,6 +11,8 @@ from tuneplan.frozen import dataclass
 from tuneplan.spec.answer import Basis, Estimate
 
 _Z80: Final = 1.2816
+# Student's t at the 90th percentile by degrees of freedom; a few steps tell little of their spread.
+_T80: Final = (3.078, 1.886, 1.638, 1.533, 1.476, 1.440, 1.415, 1.397, 1.383, 1.372)
 FEWEST_STEPS: Final = 5  # steady ones, before a pilot may stop
 WARM_UP_STEPS: Final = 2  # at least: kernels are chosen, caches filled
 _MOST_WARM_UP_FRACTION: Final = 0.5
@@ -71,7 +73,9 @@ def steadiness(steps_s: Sequence[float], tokens: Sequence[float]) -> Steadiness:
     mean_tokens = total_tokens / len(counts)
     residuals = [seconds - per_token * count for seconds, count in zip(times, counts, strict=True)]
     error = stdev(residuals, 0.0) / mean_tokens / math.sqrt(len(kept))
-    relative = _Z80 * error / per_token
+    freedom = len(kept) - 1
+    factor = _T80[freedom - 1] if freedom <= len(_T80) else _Z80 * (1 + 0.7 / freedom)
+    relative = factor * error / per_token
     half = len(kept) // 2
     trend = abs(fmean(kept[half:]) / fmean(kept[:half]) - 1)
     return Steadiness(

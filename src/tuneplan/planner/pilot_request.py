@@ -114,6 +114,7 @@ def _padded(resolved: Resolved, limits: PilotLimits) -> tuple[tuple[int, ...], .
         worst_length=max(round(batch.worst_length), 1),
         packing=recipe.packing,
         num_micro_batches=min(_micro_batches(resolved, limits), most),
+        again_at=_micro_batches(resolved, limits) // limits.num_steps,
     )
 
 

@@ -104,6 +104,8 @@ def _speed(
     if not ratio or not math.isfinite(ratio):
         return
     error = measurement.relative_error
+    if error is None and measurement.origin is Origin.PILOT:
+        return  # its first step alone, which is warm-up
     yield Observation(
         place=place,
         log_ratio=math.log(ratio),
