@@ -53,7 +53,10 @@ def trained(request: PilotRequest, folder: Path) -> dict[str, list[dict[str, Any
     """The events of a training, by name."""
     path = folder / "events.jsonl"
     events = Events(path)
-    train(request, events, Stage(events), folder=folder)
+    try:
+        train(request, events, Stage(events), folder=folder)
+    finally:
+        events.close()
     found: dict[str, list[dict[str, Any]]] = {}
     for line in path.read_text().splitlines():
         event = json.loads(line)

@@ -40,6 +40,10 @@ class Events:
         """Write one event, whichever rank this is: one write, so that lines stay whole."""
         self._file.write((json.dumps({"event": event, **facts}) + "\n").encode())
 
+    def close(self) -> None:
+        """No event comes any more."""
+        self._file.close()
+
 
 class Stage:
     """Where the run is; the parent needs it when the process is killed."""
