@@ -13,9 +13,10 @@ from tuneplan.tokens.encoders import Rendered
 from tuneplan.tokens.picture_rules import picture_rules, rule_of_model
 from tuneplan.tokens.pictures import Pictures, size_of
 from tuneplan.tokens.rows import Row
-from tuneplan.tokens.shapes import RowProblem, Shape
+from tuneplan.tokens.shapes import Shape
 from tuneplan.tokens.tokenizers import find_tokenizer
 from tuneplan.tokens.totals import Totals
+from tuneplan.tokens.turns import RowProblem
 
 
 def drawn(width=640, height=480, kind="PNG", **options):

@@ -6,9 +6,10 @@ from tuneplan.errors import InputError
 from tuneplan.tokens.encoders import ApproximateEncoder
 from tuneplan.tokens.families import load_families
 from tuneplan.tokens.rendering import FormatRenderer, renderer_for
-from tuneplan.tokens.shapes import Chat, Plain, RowProblem, Shape, samples_of
+from tuneplan.tokens.shapes import Chat, Plain, Shape, samples_of
 from tuneplan.tokens.templates import TemplateRenderer
 from tuneplan.tokens.tokenizers import Tokenizer
+from tuneplan.tokens.turns import RowProblem
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"

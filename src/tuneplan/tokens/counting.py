@@ -24,7 +24,6 @@ from tuneplan.tokens.rendering import Renderer, renderer_for
 from tuneplan.tokens.rows import BadRow, BlankLine, Item, Row
 from tuneplan.tokens.shapes import (
     Chat,
-    RowProblem,
     Sample,
     Shape,
     columns_of,
@@ -34,6 +33,7 @@ from tuneplan.tokens.shapes import (
 )
 from tuneplan.tokens.tokenizers import Tokenizer
 from tuneplan.tokens.totals import Totals
+from tuneplan.tokens.turns import RowProblem
 
 # Good rows looked at before the layout of a file is settled.
 _ROWS_TO_SETTLE: Final = 200

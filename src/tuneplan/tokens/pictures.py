@@ -19,7 +19,7 @@ from tuneplan.errors import MissingExtra
 from tuneplan.frozen import dataclass
 from tuneplan.language import message, phrase
 from tuneplan.tokens.picture_rules import PictureRule
-from tuneplan.tokens.shapes import RowProblem
+from tuneplan.tokens.turns import RowProblem
 
 Size = tuple[int, int]
 _DATA_ADDRESS: Final = re.compile(r"data:image/[\w.+-]+;base64,")

@@ -20,9 +20,10 @@ from tuneplan.tokens.encoders import Rendered
 from tuneplan.tokens.families import ChatFormat, load_families
 from tuneplan.tokens.multimodal import PICTURE
 from tuneplan.tokens.pictures import Pictures
-from tuneplan.tokens.shapes import Chat, Plain, RowProblem, Sample
+from tuneplan.tokens.shapes import Chat, Plain, Sample
 from tuneplan.tokens.templates import TemplateRenderer
 from tuneplan.tokens.tokenizers import Tokenizer
+from tuneplan.tokens.turns import RowProblem
 
 FALLBACK: Final = "chatml"
 _HERE: Final = Path()

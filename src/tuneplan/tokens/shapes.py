@@ -10,23 +10,34 @@ trees of messages in ``trees.py``.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
 from tuneplan.frozen import dataclass
-from tuneplan.language import Message, message, phrase
+from tuneplan.language import message, phrase
 from tuneplan.tokens.multimodal import (
     PLACEHOLDER,
     inline_pictures,
     listed_pictures,
     marked,
     num_marks,
-    text_of_part,
 )
-from tuneplan.tokens.rows import kind_of
 from tuneplan.tokens.trees import threads_of
+from tuneplan.tokens.turns import RowProblem, as_turns, text_in, tools_of, turns_of, wrong_type
+
+# Prompt key and answer key of a row without roles, most specific first.
+_PAIRS_OF_KEYS: Final = (
+    ("prompt", "completion"),
+    ("prompt", "response"),
+    ("prompt", "answer"),
+    ("question", "answer"),
+    ("question", "response"),
+    ("query", "response"),
+    ("query", "answer"),
+    ("problem", "solution"),
+    ("input", "output"),
+)
 
 
 class Shape(StrEnum):
@@ -44,14 +55,6 @@ class Shape(StrEnum):
     def sequences_per_sample(self) -> int:
         """Sequences that the trainer makes of one row: a pair is two."""
         return 2 if self is Shape.PREFERENCE else 1
-
-
-class RowProblem(Exception):
-    """A row that does not hold what its layout needs."""
-
-    def __init__(self, text: Message) -> None:
-        super().__init__(text)
-        self.message = text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,36 +85,6 @@ class Plain:
 
 
 Sample = Chat | Plain
-
-# Prompt key and answer key of a row without roles, most specific first.
-_PAIRS_OF_KEYS: Final = (
-    ("prompt", "completion"),
-    ("prompt", "response"),
-    ("prompt", "answer"),
-    ("question", "answer"),
-    ("question", "response"),
-    ("query", "response"),
-    ("query", "answer"),
-    ("problem", "solution"),
-    ("input", "output"),
-)
-_ROLES: Final = {
-    "system": "system",
-    "developer": "system",
-    "user": "user",
-    "human": "user",
-    "prompter": "user",
-    "assistant": "assistant",
-    "gpt": "assistant",
-    "chatgpt": "assistant",
-    "bot": "assistant",
-    "model": "assistant",
-    "function_call": "assistant",
-    "tool": "tool",
-    "function": "tool",
-    "observation": "tool",
-    "ipython": "tool",
-}
 
 
 def shape_of(row: Mapping[str, Any]) -> Shape | None:
@@ -147,7 +120,7 @@ def samples_of(row: Mapping[str, Any], shape: Shape) -> tuple[Sample, ...]:
     if shape is Shape.PREFERENCE:
         return _pair(row)
     if shape is Shape.TREE:
-        return tuple(Chat(messages=_turns(thread, "prompt")) for thread in threads_of(row))
+        return tuple(Chat(messages=turns_of(thread, "prompt")) for thread in threads_of(row))
     if shape in (Shape.MESSAGES, Shape.SHAREGPT):
         return (_conversation(row),)
     if shape is Shape.ALPACA:
@@ -156,7 +129,7 @@ def samples_of(row: Mapping[str, Any], shape: Shape) -> tuple[Sample, ...]:
         prompt, completion = columns_of(row) or ("prompt", "completion")
         return (_prompted(row[prompt], row[completion], prompt, completion, row),)
     key = "text" if "text" in row else "content"
-    return (Plain(prompt="", completion=_text(row.get(key), key)),)
+    return (Plain(prompt="", completion=text_in(row.get(key), key)),)
 
 
 def is_empty(sample: Sample) -> bool:
@@ -175,32 +148,32 @@ def is_empty(sample: Sample) -> bool:
 
 def _conversation(row: Mapping[str, Any]) -> Chat:
     key = next(key for key in ("messages", "conversations", "conversation") if key in row)
-    turns = _turns(row[key], key)
+    turns = turns_of(row[key], key)
     if isinstance(row.get("system"), str) and row["system"] and turns[0]["role"] != "system":
         turns = ({"role": "system", "content": row["system"]}, *turns)
-    return _with_pictures(Chat(messages=turns, tools=_tools(row)), row, row[key])
+    return _with_pictures(Chat(messages=turns, tools=tools_of(row)), row, row[key])
 
 
 def _instruction(row: Mapping[str, Any]) -> Chat:
     """An alpaca row as LLaMA-Factory reads it: instruction and input are one user message."""
     output = "output" if "output" in row else "response"
     messages = _instruction_prompt(row)
-    messages.append({"role": "assistant", "content": _text(row[output], output)})
-    return _with_pictures(Chat(messages=tuple(messages), tools=_tools(row)), row)
+    messages.append({"role": "assistant", "content": text_in(row[output], output)})
+    return _with_pictures(Chat(messages=tuple(messages), tools=tools_of(row)), row)
 
 
 def _instruction_prompt(row: Mapping[str, Any]) -> list[dict[str, Any]]:
-    instruction = _text(row["instruction"], "instruction")
+    instruction = text_in(row["instruction"], "instruction")
     context = row.get("input", row.get("context")) or ""
-    asked = "\n".join(part for part in (instruction, _text(context, "input")) if part)
+    asked = "\n".join(part for part in (instruction, text_in(context, "input")) if part)
     messages: list[dict[str, Any]] = []
     if row.get("system"):
-        messages.append({"role": "system", "content": _text(row["system"], "system")})
+        messages.append({"role": "system", "content": text_in(row["system"], "system")})
     for turn in row.get("history") or ():
         if not isinstance(turn, list) or len(turn) != 2:
-            raise _wrong("history", turn, phrase("a list of [question, answer]"))
-        messages.append({"role": "user", "content": _text(turn[0], "history")})
-        messages.append({"role": "assistant", "content": _text(turn[1], "history")})
+            raise wrong_type("history", turn, phrase("a list of [question, answer]"))
+        messages.append({"role": "user", "content": text_in(turn[0], "history")})
+        messages.append({"role": "assistant", "content": text_in(turn[1], "history")})
     messages.append({"role": "user", "content": asked})
     return messages
 
@@ -213,11 +186,11 @@ def _prompted(
         if (prompt_key, answer_key) == ("prompt", "completion") and not listed_pictures(row):
             return Plain(prompt=prompt, completion=answer)
         turns = ({"role": "user", "content": prompt}, {"role": "assistant", "content": answer})
-        return _with_pictures(Chat(messages=turns, first_trained=1, tools=_tools(row)), row)
-    asked = _as_turns(prompt, "user", prompt_key)
-    answered = _as_turns(answer, "assistant", answer_key)
+        return _with_pictures(Chat(messages=turns, first_trained=1, tools=tools_of(row)), row)
+    asked = as_turns(prompt, "user", prompt_key)
+    answered = as_turns(answer, "assistant", answer_key)
     return _with_pictures(
-        Chat(messages=(*asked, *answered), first_trained=len(asked), tools=_tools(row)),
+        Chat(messages=(*asked, *answered), first_trained=len(asked), tools=tools_of(row)),
         row,
         (*_listed(prompt), *_listed(answer)),
     )
@@ -237,12 +210,12 @@ def _pair(row: Mapping[str, Any]) -> tuple[Sample, Sample]:
         if prompt is None:
             shared = _num_shared(chosen, rejected)
             prompt, chosen, rejected = chosen[:shared], chosen[shared:], rejected[shared:]
-        text = _text(prompt, "prompt")
+        text = text_in(prompt, "prompt")
         return Plain(prompt=text, completion=chosen), Plain(prompt=text, completion=rejected)
-    first = _as_turns(chosen, "assistant", "chosen")
-    second = _as_turns(rejected, "assistant", "rejected")
+    first = as_turns(chosen, "assistant", "chosen")
+    second = as_turns(rejected, "assistant", "rejected")
     if asked is None and "prompt" in row and not _starts_a_conversation(first):
-        asked = _as_turns(row["prompt"], "user", "prompt")
+        asked = as_turns(row["prompt"], "user", "prompt")
     if asked is None or _starts_a_conversation(first):
         shared = min(_num_shared(first, second), len(first) - 1, len(second) - 1)
         asked, first, second = first[:shared], first[shared:], second[shared:]
@@ -253,7 +226,7 @@ def _pair(row: Mapping[str, Any]) -> tuple[Sample, Sample]:
             Chat(
                 messages=(*prompt_turns, *answer),
                 first_trained=len(prompt_turns),
-                tools=_tools(row),
+                tools=tools_of(row),
                 to_end=True,
             ),
             row,
@@ -275,9 +248,9 @@ def _pair_prompt(row: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...] | None
     if "instruction" in row:
         return tuple(_instruction_prompt(row))
     if isinstance(row.get("prompt"), list):
-        return _turns(row["prompt"], "prompt")
+        return turns_of(row["prompt"], "prompt")
     if isinstance(row.get("question"), str):
-        return _as_turns(row["question"], "user", "question")
+        return as_turns(row["question"], "user", "question")
     return None
 
 
@@ -291,89 +264,6 @@ def _num_shared(first: Sequence[object], second: Sequence[object]) -> int:
 
 def _starts_a_conversation(turns: Sequence[Mapping[str, Any]]) -> bool:
     return turns[0]["role"] in ("system", "user")
-
-
-# --- Pieces ------------------------------------------------------------------------------------
-
-
-def _as_turns(value: object, role: str, key: str) -> tuple[Mapping[str, Any], ...]:
-    if isinstance(value, str):
-        return ({"role": role, "content": value},)
-    return _turns([value] if isinstance(value, dict) else value, key)
-
-
-def _turns(value: object, key: str) -> tuple[Mapping[str, Any], ...]:
-    if not isinstance(value, list):
-        raise _wrong(key, value, phrase("a list of messages"))
-    if not value:
-        raise RowProblem(message("no_messages", "{key} has no messages", key=repr(key)))
-    return tuple(_turn(turn, key, number) for number, turn in enumerate(value, 1))
-
-
-def _turn(turn: object, key: str, number: int) -> Mapping[str, Any]:
-    where = f"{key}[{number}]"
-    if not isinstance(turn, dict):
-        raise _wrong(where, turn, phrase("an object with role and content"))
-    given = turn.get("role", turn.get("from"))
-    role = _ROLES.get(given.lower()) if isinstance(given, str) else None
-    if role is None:
-        raise RowProblem(
-            message(
-                "unknown_role",
-                "{where} has the role {role}; roles are system, user, assistant, tool "
-                "(in ShareGPT: human, gpt, function_call, observation)",
-                where=where,
-                role=repr(given),
-            )
-        )
-    content = turn.get("content", turn.get("value"))
-    calls = turn.get("tool_calls")
-    if content is None and not calls:
-        raise RowProblem(message("message_without_content", "{where} has no content", where=where))
-    said: dict[str, Any] = {"role": role, "content": _content(content, where)}
-    if calls:
-        said["tool_calls"] = calls
-    return said
-
-
-def _content(content: object, where: str) -> str:
-    """Text of a message; a list of parts is joined, as multimodal templates do."""
-    if content is None:
-        return ""
-    if isinstance(content, str):
-        return content
-    if isinstance(content, list) and all(isinstance(part, dict) for part in content):
-        return "".join(map(text_of_part, content))
-    raise _wrong(where, content, phrase("text"))
-
-
-def _text(value: object, key: str) -> str:
-    if isinstance(value, str):
-        return value
-    raise _wrong(key, value, phrase("text"))
-
-
-def _wrong(key: str, value: object, wanted: str) -> RowProblem:
-    return RowProblem(
-        message(
-            "wrong_type",
-            "{key} must be {wanted}, this is {kind}",
-            key=key,
-            wanted=wanted,
-            kind=kind_of(value),
-        )
-    )
-
-
-def _tools(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Tool descriptions; LLaMA-Factory and trl both also keep them as JSON text."""
-    tools = row.get("tools")
-    if isinstance(tools, str) and tools.strip():
-        try:
-            tools = json.loads(tools)
-        except ValueError:
-            return (tools,)
-    return tuple(tools) if isinstance(tools, list) else ()
 
 
 def _listed(value: object) -> Sequence[Any]:

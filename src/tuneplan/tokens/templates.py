@@ -17,7 +17,8 @@ from tuneplan.errors import InputError, MissingExtra
 from tuneplan.language import message, phrase
 from tuneplan.tokens.encoders import Rendered
 from tuneplan.tokens.multimodal import num_marks, parts_of
-from tuneplan.tokens.shapes import Chat, RowProblem
+from tuneplan.tokens.shapes import Chat
+from tuneplan.tokens.turns import RowProblem
 
 # Private-use characters that no text holds; they mark the learned parts and are taken out again.
 _OPEN: Final = "\uf8e0\uf8e1\uf8e2"

@@ -25,8 +25,9 @@ from tuneplan.tokens.counting import RowCounter
 from tuneplan.tokens.encoders import Encoded, Rendered
 from tuneplan.tokens.multimodal import num_other_media
 from tuneplan.tokens.rows import BadRow, BlankLine, Item, Row, bad_row
-from tuneplan.tokens.shapes import Chat, RowProblem, Shape
+from tuneplan.tokens.shapes import Chat, Shape
 from tuneplan.tokens.totals import Totals
+from tuneplan.tokens.turns import RowProblem
 
 # torch.nn.CrossEntropyLoss: ignore_index.
 NOT_LEARNED: Final = -100
