@@ -38,6 +38,14 @@ _SWITCHES: Final = (
 )
 # Nobody makes these changes but for room.
 _FOR_ROOM: Final = ("shorter_length", "offload", "checkpoint_offload")
+_PHASES: Final = {
+    "load": message("phase_load", "loading"),
+    "forward": message("phase_forward", "forward pass"),
+    "loss": message("phase_loss", "loss"),
+    "backward": message("phase_backward", "backward pass"),
+    "optimizer_step": message("phase_step", "optimizer step"),
+    "evaluation": message("phase_evaluation", "evaluation"),
+}
 _NO_DIFFERENCE: Final = 0.005  # of the memory, the time or the cost
 
 
@@ -250,11 +258,11 @@ def _why_no_help(effect: Effect, trying: Trying, tried: TriedChange) -> Message 
             "saves_no_memory", "it saves no memory; its time is not known without an accelerator"
         )
     if min(shares) >= -_NO_DIFFERENCE:
-        phase = trying.by_formula.memory.phase.value.replace("_", " ")
+        phase = trying.by_formula.memory.phase.value
         return message(
             "changes_nothing",
             "it changes nothing that counts here (the most is held in the {phase})",
-            phase=phase,
+            phase=_PHASES.get(phase, phase),
         )
     return message("only_costs", "here it saves neither memory nor time nor money")
 

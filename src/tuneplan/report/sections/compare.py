@@ -219,7 +219,7 @@ def _panel(
 
 def _short(name: str) -> str:
     """The letter and the cards: pictures have no room for more."""
-    return name.partition(",")[0]
+    return name.partition(",")[0].partition("，")[0]  # as the language writes a comma
 
 
 def _under_each_other(
