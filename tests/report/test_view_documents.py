@@ -177,11 +177,13 @@ def test_the_parts_of_the_card_add_up_to_its_capacity():
     assert held == pytest.approx(answer.capacity_bytes / 2**30)
 
 
-def test_a_check_says_what_was_read_before_the_verdict_and_what_was_not_carried():
+def test_a_check_says_the_verdict_what_was_read_and_what_was_not_carried():
     sections = check_sections(sample_answers.check())
-    first = sections[0].blocks[0]
+    first, second = sections[0].blocks[:2]
     assert isinstance(first, Paragraph)
-    assert first.text.startswith("Read as LLaMA-Factory")
+    assert first.text.startswith("FITS")
+    assert isinstance(second, Paragraph)
+    assert second.text.startswith("Read as LLaMA-Factory")
     text = text_of(sections)
     assert "warmup\\_stepz" in text
     assert "the data set is not here" in text

@@ -105,19 +105,19 @@ def test_a_dropped_file_is_profiled_and_the_line_is_dragged(journey: Journeys) -
         for share in (0.75, 0.7, 0.6):
             page.mouse.move(x + box["width"] * share, y)
         page.mouse.up()
-        page.wait_for_function("() => document.querySelector('#length').value !== ''")
-        length = int(page.locator("#length").input_value())
+        page.wait_for_function("() => document.querySelector('#max_length').value !== ''")
+        length = int(page.locator("#max_length").input_value())
         told = page.locator("#lengths p.loud")
         page.wait_for_function(
             "(text) => document.querySelector('#lengths p.loud').textContent.includes(text)",
             arg=f"max_length {length:,} ",
         )
         assert 128 < length < 512, told.inner_text()
-        slider = page.locator("input[data-slides=length]")
+        slider = page.locator("input[data-slides=max_length]")
         slider.focus()
         slider.press("End")
         page.wait_for_function(
-            "() => document.querySelector('#lengths p.loud').textContent.includes('262,144')"
+            "() => document.querySelector('#lengths p.loud').textContent.includes('131,072')"
         )
         drawn(page)
 
@@ -193,6 +193,6 @@ def test_without_scripts_texts_and_files_are_sent_all_the_same(journey: Journeys
         page.locator("#dropped").set_input_files(EXAMPLES / "support_chat.jsonl")
         page.locator(".drop button").click()
         page.locator("#lengths").wait_for()
-        page.locator("#length").fill("300")
+        page.locator("#max_length").fill("300")
         page.locator("#form button.ask").click()
         assert "max_length 300 cuts" in page.locator("#lengths").inner_text()

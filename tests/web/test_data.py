@@ -31,15 +31,15 @@ def told(asking: TestClient, query: str, **how: object) -> dict[str, object]:
 def test_the_json_is_that_of_the_command():
     profile = look_at(profile_data([CHAT], tokenizer="approximate"), max_length=700)
     expected = profile_answer(profile, as_of=DAY.isoformat()).model_dump(mode="json")
-    assert told(client(EXAMPLES), f"{ASKED}&length=700") == expected
+    assert told(client(EXAMPLES), f"{ASKED}&max_length=700") == expected
 
 
 def test_the_line_and_every_table_follow_the_length():
     asking = client(EXAMPLES)
-    first, other = (asking.get(f"/data?{ASKED}&length={n}").text for n in (128, 1024))
+    first, other = (asking.get(f"/data?{ASKED}&max_length={n}").text for n in (128, 1024))
     assert "max_length 128 cuts" in first
     assert "max_length 1,024 cuts" in other
-    assert Elements(first).one("input", id="length")["value"] == "128"
+    assert Elements(first).one("input", id="max_length")["value"] == "128"
 
 
 def test_batches_of_another_size_have_other_padding():
@@ -53,14 +53,14 @@ def test_batches_of_another_size_have_other_padding():
 
 def test_with_a_card_each_length_has_hours_and_a_price():
     job = "model=Qwen/Qwen2.5-7B-Instruct&method=lora&gpu=NVIDIA+H100+SXM&count=1"
-    found = told(client(EXAMPLES), f"{ASKED}&length=300&{job}")
+    found = told(client(EXAMPLES), f"{ASKED}&max_length=300&{job}")
     prices = [one["price"] for one in found["at_max_length"]]
     assert all(price["cost"]["likely"]["currency"] == "USD" for price in prices)
 
 
 def test_the_figures_go_on_to_the_other_views():
     asking = client(EXAMPLES)
-    page = Elements(asking.get(f"/data?{ASKED}&length=512&model=7B&gpu=NVIDIA+L4").text)
+    page = Elements(asking.get(f"/data?{ASKED}&max_length=512&model=7B&gpu=NVIDIA+L4").text)
     (link,) = (
         one["href"] for one in page.all("a") if str(one["href"]).startswith("/fit?") and
         "samples=300" in str(one["href"])
@@ -93,7 +93,7 @@ def test_a_file_that_is_sent_is_profiled_and_named_by_the_address_from_then_on(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     asking = client()
     sent = asking.post(
-        "/data?length=64", files={"file": ("chats.jsonl", ROWS)}, follow_redirects=False
+        "/data?max_length=64", files={"file": ("chats.jsonl", ROWS)}, follow_redirects=False
     )
     assert sent.status_code == 303
     assert list(tmp_path.iterdir()) == []  # nothing is left behind
@@ -104,7 +104,7 @@ def test_a_file_that_is_sent_is_profiled_and_named_by_the_address_from_then_on(
     assert "max_length 64 cuts" in page.text
     assert "chats.jsonl" in page.text
     assert str(tmp_path) not in page.text
-    other = asking.get(address.replace("length=64", "length=128"))
+    other = asking.get(address.replace("max_length=64", "max_length=128"))
     assert "max_length 128 cuts" in other.text
 
 
@@ -156,3 +156,13 @@ def test_a_profile_that_is_not_kept_any_more_is_said_to_be_gone():
     answered = client().get("/api/data?profile=gone")
     assert answered.status_code == 400
     assert answered.json()["errors"][0]["code"] == "not_kept_any_more"
+
+
+def test_no_two_parts_of_a_page_have_one_name():
+    job = "model=Qwen/Qwen2.5-7B-Instruct&method=lora&gpu=NVIDIA+H100+SXM&count=1"
+    asking = client(EXAMPLES)
+    addresses = [f"/data?{ASKED}&max_length=512&{job}", "/accuracy", f"/project?{job}&samples=100"]
+    for address in [*addresses, f"/oom?{job}", f"/runs?{job}"]:
+        page = Elements(asking.get(address).text)
+        names = [one["id"] for _, one in page.found if "id" in one]
+        assert sorted(set(names)) == sorted(names), address

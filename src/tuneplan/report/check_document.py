@@ -38,7 +38,11 @@ def check_sections(answer: CheckAnswer) -> tuple[Section, ...]:
         text = say("Silenced, though they had something: {names}.", names=names)
         told.append(Paragraph(text=text, tone="quiet"))
     return (
-        Section(name="summary", title=summary.title, blocks=(read, *summary.blocks)),
+        Section(
+            name="summary",
+            title=summary.title,
+            blocks=(*summary.blocks[:1], read, *summary.blocks[1:]),
+        ),
         Section(name="remarks", title=remarks.title, blocks=tuple(told)),
         *keys_section(answer),
         estimate_alternatives(body, answer.best_changes),

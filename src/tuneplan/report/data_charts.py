@@ -79,7 +79,7 @@ def length_histogram(
         ]
     return {
         "$schema": SCHEMA,
-        "usermeta": {"drags": "length"},  # on the page the line is dragged to another length
+        "usermeta": {"drags": "max_length"},  # on the page the line is dragged to another length
         "width": width,
         "height": 180,
         "layer": layers,

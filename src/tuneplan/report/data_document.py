@@ -71,11 +71,11 @@ def data_sections(
     sections = [
         Section(name="lengths", title=say("Lengths"), blocks=tuple(_lengths(answer, at))),
         Section(
-            name="max_length",
+            name="what_it_does",
             title=say("What max_length does"),
             blocks=tuple(_max_length(answer)),
         ),
-        Section(name="packing", title=say("Packing"), blocks=tuple(_packing(answer, at))),
+        Section(name="ways_of_packing", title=say("Packing"), blocks=tuple(_packing(answer, at))),
         Section(name="files", title=say("Files"), blocks=tuple(_files(answer))),
         Section(name="remarks", title=say("Remarks"), blocks=tuple(_remarks(answer))),
     ]

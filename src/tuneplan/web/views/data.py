@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from tuneplan.web.world import World
 
 _LONGEST: Final = 100_000_000
-_STOPS: Final = tuple(
-    sorted({round(2 ** (power / 4) / 16) * 16 for power in range(20, 73)} - {0})
-)  # four places an octave, from 32 to 262,144
 
 
 def _answer(form: Form, world: World) -> DataProfileAnswer:
@@ -28,10 +25,20 @@ def _answer(form: Form, world: World) -> DataProfileAnswer:
     from tuneplan.report.profile_answer import profile_answer
 
     form.refuse_mistakes()
-    length = form.whole("length", default=0, low=1, high=_LONGEST) or None
+    length = _length(form)
     batch = form.whole("micro_batch", default=0, low=1, high=1_000_000) or None
     found = look_at(profile_of(form, world), max_length=length, per_device_train_batch_size=batch)
     return profile_answer(found, as_of=world.today.isoformat(), prices=_prices(found, form, world))
+
+
+def _length(form: Form) -> int | None:
+    """The length that is looked at: the longest sequence of the job; None for the recommended."""
+    said = form.several("max_length")
+    if not said:
+        return None
+    return form.with_keys({"max_length": said[0]}).whole(
+        "max_length", default=0, low=1, high=_LONGEST
+    )
 
 
 def _prices(found: DataProfile, form: Form, world: World) -> tuple[LengthPrice, ...]:
@@ -48,7 +55,7 @@ def _prices(found: DataProfile, form: Form, world: World) -> tuple[LengthPrice, 
 def _sections(answer: DataProfileAnswer, form: Form) -> tuple[Section | PageSection, ...]:
     from tuneplan.report.data_document import data_sections
 
-    length = form.whole("length", default=0, low=1, high=_LONGEST) or None
+    length = _length(form)
     return (*data_sections(answer, max_length=length), _hand_over(answer, form))
 
 
@@ -56,11 +63,8 @@ def _hand_over(answer: DataProfileAnswer, form: Form) -> PageSection:
     """Links that take the figures of the data to the other views."""
     from tuneplan.report.view import Link, Links, PageSection
 
-    length = form.text("length")
-    keys: dict[str, Any] = dict(stated_data(answer))
-    if length:
-        keys["training.max_length"] = int(length)
-    with_data = form.with_keys({**keys, "data.path": None, FIELD: None, "length": None})
+    keys = {**stated_data(answer), "data.path": None, FIELD: None}
+    with_data = form.with_keys(keys)
     links = tuple(
         Link(text=text, address=with_data.address(view))
         for view, text in (
@@ -108,12 +112,6 @@ VIEW = View(
     sections=_sections,
     fields=(
         Field(
-            name="length",
-            label=lambda: say("max_length to look at"),
-            kind="number",
-            stops=_STOPS,
-        ),
-        Field(
             name="skip",
             label=lambda: say("Leave bad rows out"),
             kind="switch",
@@ -121,7 +119,7 @@ VIEW = View(
         Field(name=FIELD, label=lambda: "", kind="hidden"),
         Field(name="file", label=lambda: say("File of samples"), kind="file", many=True),
     ),
-    lead=("data", "model", "tokenizer", "micro_batch", "gpu"),
+    lead=("data", "model", "tokenizer", "max_length", "micro_batch", "gpu"),
     ready=_ready,
     keeps=keep_profile,
     drops=True,

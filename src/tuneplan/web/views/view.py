@@ -65,5 +65,10 @@ class View:
     drops: bool = False
     polls: Callable[[Any], str] | None = None
 
+    @property
+    def needs_model(self) -> bool:
+        """Whether an answer begins with a model."""
+        return self.job and self.ready is _with_model
+
 
 always = _always
