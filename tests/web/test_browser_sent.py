@@ -7,6 +7,7 @@ import pytest
 from playwright.sync_api import Page
 
 from web.browsing import LANGUAGES, NARROW, WIDE, Journeys, browser, drawn, served
+from web.test_browser_axe import AXE, serious
 
 pytestmark = pytest.mark.browser
 
@@ -196,3 +197,17 @@ def test_without_scripts_texts_and_files_are_sent_all_the_same(journey: Journeys
         page.locator("#max_length").fill("300")
         page.locator("#form button.ask").click()
         assert "max_length 300 cuts" in page.locator("#lengths").inner_text()
+
+
+def test_answers_to_what_was_sent_can_be_read_by_all(journey: Journeys) -> None:
+    with journey("/check?gpu=NVIDIA+L4") as page:
+        sent(page, CONFIGURATION)
+        page.evaluate(AXE)
+        assert serious(page) == []
+    with journey("/oom") as page:
+        sent(page, LOG)
+        page.evaluate(AXE)
+        assert serious(page) == []
+    with journey(f"/data?data={EXAMPLES}/support_chat.jsonl&tokenizer=approximate") as page:
+        page.evaluate(AXE)
+        assert serious(page) == []

@@ -99,6 +99,8 @@
     said.dataset.tone = answer.dataset.tone;
     const text = said.firstElementChild;
     if (text.textContent !== answer.dataset.said) text.textContent = answer.dataset.said;
+    if (answer.dataset.said) text.href = "#answer";
+    else text.removeAttribute("href");
     const query = answer.dataset.address.replace(/^[^?]*/, "");
     for (const link of document.querySelectorAll("a[data-keeps]"))
       link.setAttribute("href", link.getAttribute("href").replace(/\?.*$/, "") + query);
