@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from tuneplan.contract.documents import Document, Origin
+from tuneplan.contract.documents import Document
 from tuneplan.contract.job import JobFile
 from tuneplan.contract.reading import load_document, load_imported
 from tuneplan.contract.spellings import IRRELEVANT, SPELLINGS
@@ -27,40 +27,13 @@ from tuneplan.formats.reading import (
 from tuneplan.formats.registry import FORMATS, format_named, recognised
 from tuneplan.frozen import dataclass
 from tuneplan.language import message
+from tuneplan.planner.configuration import Configuration as Configuration
+from tuneplan.planner.configuration import origins_of
 from tuneplan.spec.answer import Notice
 from tuneplan.spec.stated import StatedJob
 
-JOB_FILE: Final = "tuneplan"  # the name of our own format
 # Sections that no configuration of a framework has as a mapping; ``data`` and ``model`` others do.
 _OUR_SECTIONS: Final = ("training", "hardware", "limits", "parallelism", "project")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Configuration:
-    """A configuration that was read.
-
-    Attributes:
-        job: With the flags laid over it; its places are lines of the user's own files.
-        imported: What became of every key; None for a job file of ours.
-        files: The file, then those that it points to and that were read too.
-    """
-
-    job: StatedJob
-    imported: Imported | None
-    files: tuple[str, ...]
-
-    @property
-    def format(self) -> str:
-        """Name of the format: ``tuneplan`` for a job file."""
-        return self.imported.format if self.imported else JOB_FILE
-
-    def origin(self, path: str) -> Origin | None:
-        """The user's own key, file and line of a key of the job; None where no file says it."""
-        place = self.job.places.get(path)
-        if place is None:
-            return None
-        own = origins_of(self.imported).get(path) if self.imported else None
-        return own or Origin(path=path, file=place[0], line=place[1])
 
 
 def read_configuration(
@@ -346,15 +319,6 @@ def _exists(path: Path) -> bool:
         return path.exists()
     except (OSError, ValueError):
         return False
-
-
-def origins_of(imported: Imported) -> dict[str, Origin]:
-    """Key path of the job to the key of the configuration that says it."""
-    return {
-        job_key: Origin(path=key.path, file=key.file, line=key.line)
-        for key in imported.keys
-        for job_key in key.job_keys
-    }
 
 
 def is_job_file(document: ForeignDocument, candidates: Sequence[str]) -> bool:

@@ -39,10 +39,10 @@ from tuneplan.contract.parts import (
 from tuneplan.economics import billing
 from tuneplan.economics.money import MoneyRange as CoreMoneyRange
 from tuneplan.estimation.uncertainty import Fit as CoreFit
-from tuneplan.planner.check import quick_findings
+from tuneplan.planner.configuration import Configuration
 from tuneplan.planner.estimate import JobEstimate, StorageAnswer
 from tuneplan.planner.evaluating import MemoryAnswer, TimeAnswer
-from tuneplan.planner.importing import Configuration
+from tuneplan.planner.quick_check import quick_findings
 from tuneplan.planner.resolving import Resolved
 from tuneplan.report.lint_answer import finding_models
 from tuneplan.report.storage_answer import storage_path_fields

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from tuneplan.contract.lint import LintFinding
 from tuneplan.contract.plain_json import json_value
 from tuneplan.diagnosis.finding import Finding
-from tuneplan.planner.importing import Configuration
+from tuneplan.planner.configuration import Configuration
 
 
 def finding_models(findings: Iterable[Finding], configuration: Configuration) -> list[LintFinding]:
