@@ -25,7 +25,7 @@ HANDED_ON = {
     "planner/resolving.py",
     "diagnosis/oom_cause.py",
     "tokens/saving.py",  # a message that was saved with its template
-    "tokens/tokenising.py",
+    "tokens/shard_manifest.py",
     "tracing/child.py",  # what another process has refused
     "report/catalog.py",
     "report/explain.py",

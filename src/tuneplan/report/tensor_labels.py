@@ -86,5 +86,5 @@ def _label(name: str, language: str) -> str:
         found = pattern.fullmatch(name)
         if found is not None:
             parts = {**found.groupdict(), "what": _label(found["what"], language)}
-            return say(template, **parts)
+            return say(template, **parts).replace("） ", "）")
     return name
