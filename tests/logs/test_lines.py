@@ -56,6 +56,32 @@ def test_megatron_tells_milliseconds_and_its_own_count() -> None:
     assert later.at_s == point.at_s + 10
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        (
+            " iteration        7/     100 | elapsed time per iteration (ms): 250.0 | "
+            "learning rate 1.000E-04 | lm loss 2.500000E+00 | loss scale 1024.0 |"
+        ),
+        (
+            " samples/sec: 64.000 | iteration        7/     100 | elapsed time per iteration (ms): "
+            "250.0 | learning rate: 1.000E-04 | approx flops per GPU: 120.1TFLOPS | "
+            "lm_loss: 2.500000E+00 | lm loss: 2.500000E+00 |"
+        ),
+    ],
+    ids=["before 2.0", "gpt-neox"],
+)
+def test_older_and_related_megatrons_are_read_too(line: str) -> None:
+    point = megatron_point(line)
+    assert point is not None
+    assert point.step == 7
+    assert point.values[Metric.STEP_S] == pytest.approx(0.25)
+    assert point.values[Metric.LOSS] == 2.5
+    assert point.values[Metric.LEARNING_RATE] == 1e-4
+    assert point.values[Metric.TOTAL_STEPS] == 100
+    assert point.values.get(Metric.SAMPLES_PER_S) in (None, 64.0)
+
+
 @pytest.mark.parametrize("where", ["epoch=0/micro_step=80/global_step=20", "0/20"])
 def test_deepspeed_tells_samples_a_second_and_gib_that_it_calls_gb(where: str) -> None:
     point = deepspeed_point(
@@ -162,3 +188,16 @@ def test_no_text_breaks_a_reader(text: str) -> None:
 )
 def test_a_line_that_tells_nothing_is_no_point(line: str) -> None:
     assert all(reader(line) is None for reader in LINE_READERS.values())
+
+
+def test_axolotl_tells_trained_tokens_of_a_card_and_peaks_in_gib() -> None:
+    point = trainer_point(
+        "{'loss': '1.25', 'grad_norm': '0.5', 'learning_rate': '2e-05', 'ppl': '3.5', "
+        "'memory/max_active (GiB)': '14.5', 'memory/max_allocated (GiB)': '14.25', "
+        "'memory/device_reserved (GiB)': '15.5', 'tokens/train_per_sec_per_gpu': '1843.5', "
+        "'tokens/total': 4096, 'tokens/trainable': 2048, 'epoch': '0.1'}"
+    )
+    assert point is not None
+    assert point.values[Metric.TRAINED_TOKENS_PER_S_PER_ACCELERATOR] == 1843.5
+    assert point.values[Metric.PEAK_ALLOCATED_BYTES] == 14.25 * GIB
+    assert point.values[Metric.PEAK_RESERVED_BYTES] == 15.5 * GIB

@@ -126,3 +126,32 @@ def test_mistakes_in_measured_kernels_are_reported_at_once_with_their_lines(tmp_
     assert len(codes) == 3
     assert "grid_does_not_match" in codes
     assert all(mistake.line for mistake in caught.value.mistakes)
+
+
+def test_collectives_are_the_link_and_the_disk_is_told_for_a_job_file(tmp_path: Path) -> None:
+    measured = {
+        **FOUND,
+        "collective_bytes_per_s": 1.5e9,
+        "collective_processes": 2,
+        "disk_write_bytes_per_s": 0.9e9,
+        "disk_read_bytes_per_s": None,
+        "loader_tokens_per_s": 25e6,
+    }
+    file = tmp_path / "chip.yaml"
+    file.write_text(chip_file(measured, as_of="2026-12-01"))
+    text = file.read_text()
+    assert "# Of this machine, for a job file: hardware: {disk: {bandwidth: 0.9 GB/s}}" in text
+    assert "25,000,000 tokens" in text
+    chip = load_accelerators([file]).resolve("A chip (8 threads)").accelerator
+    assert chip.pcie_bytes_per_s == 1.5e9
+    job = load_job(
+        {
+            "model": "Qwen/Qwen2.5-0.5B",
+            "method": "lora",
+            "accelerators": [str(file)],
+            "hardware": {"accelerator": "A chip (8 threads)", "accelerators_per_node": 2},
+            "data": {"num_samples": 1000, "mean_tokens": 300},
+        }
+    )
+    now = estimate_job(job, sources_for(job, today=date(2026, 12, 1)))
+    assert now.time is not None

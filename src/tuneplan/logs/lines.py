@@ -51,16 +51,17 @@ def megatron_point(line: str) -> LogPoint | None:
     """``[2024-03-07 15:27:02] iteration 10/ 100 | consumed samples: … | elapsed time per …``.
 
     Source: Megatron-LM ``training/training.py`` (``training_log``); Megatron-DeepSpeed writes
-    ``samples per second`` and ``TFLOPs`` beside it. The time has no zone: it is taken as UTC, and
-    only differences of such times are used.
+    ``samples per second`` and ``TFLOPs`` beside it, GPT-NeoX ``samples/sec`` before the iteration,
+    releases before 2.0 ``lm loss 2.5E+00`` without a colon. The time has no zone: it is taken as
+    UTC, and only differences of such times are used.
     """
     found = _MEGATRON.search(line)
     if found is None:
         return None
     figures = {}
-    for part in found[3].split("|"):
-        name, colon, value = part.rpartition(":")
-        if colon:
+    for part in f"{line[: found.start()]}|{found[3]}".split("|"):
+        name, gap, value = part.strip().rpartition(":" if ":" in part else " ")
+        if gap:
             figures[name] = value.partition("/")[0]  # some print this step's and the mean
     values = metrics_of(figures)
     if not values:

@@ -10,7 +10,7 @@ Sources:
 - torchtune recipes: ``tokens_per_second_per_gpu`` of the tokens whose loss counts,
   ``peak_memory_alloc`` in GiB.
 - Axolotl ``utils/callbacks``, ``core/trainers``: ``memory/max_mem_allocated(gib)``,
-  ``memory/max_memory_allocated``.
+  ``memory/max_memory_allocated``; ``tokens/train_per_sec_per_gpu`` of the tokens whose loss counts.
 - TRL: ``num_tokens``, padding not counted.
 - Megatron-LM and DeepSpeed write lines with words of their own, see ``lines.py``.
 """
@@ -49,11 +49,14 @@ _METRICS: Final[Mapping[str, tuple[Metric, float]]] = {
     "throughput": (Metric.TOKENS_PER_S, 1),
     "tokens_per_second": (Metric.TOKENS_PER_S, 1),
     "tokens_per_second_per_gpu": (Metric.TRAINED_TOKENS_PER_S_PER_ACCELERATOR, 1),
+    "tokens/train_per_sec_per_gpu": (Metric.TRAINED_TOKENS_PER_S_PER_ACCELERATOR, 1),
     "tokens_per_second_per_device": (Metric.TOKENS_PER_S_PER_ACCELERATOR, 1),
     "tokens/s/gpu": (Metric.TOKENS_PER_S_PER_ACCELERATOR, 1),
+    "throughput (token/sec/gpu)": (Metric.TOKENS_PER_S_PER_ACCELERATOR, 1),
     "tokens per gpu per second (tgs)": (Metric.TOKENS_PER_S_PER_ACCELERATOR, 1),
     "samples_per_second": (Metric.SAMPLES_PER_S, 1),
     "samples per second": (Metric.SAMPLES_PER_S, 1),
+    "samples/sec": (Metric.SAMPLES_PER_S, 1),
     "currsamplespersec": (Metric.SAMPLES_PER_S, 1),
     "steps_per_second": (Metric.STEPS_PER_S, 1),
     "runtime": (Metric.TRAIN_S, 1),
@@ -66,6 +69,7 @@ _METRICS: Final[Mapping[str, tuple[Metric, float]]] = {
     "train_step_timing in s": (Metric.STEP_S, 1),
     "elapsed time per iteration (ms)": (Metric.STEP_S, 1e-3),
     "throughput per gpu (tflop/s/gpu)": (Metric.FLOP_PER_S_PER_ACCELERATOR, 1e12),
+    "flop throughput (tflop/sec/gpu)": (Metric.FLOP_PER_S_PER_ACCELERATOR, 1e12),
     "tflops": (Metric.FLOP_PER_S_PER_ACCELERATOR, 1e12),
     "global batch size": (Metric.GLOBAL_BATCH_SIZE, 1),
     "global_batch_size": (Metric.GLOBAL_BATCH_SIZE, 1),

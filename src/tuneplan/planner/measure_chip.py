@@ -17,13 +17,19 @@ from tuneplan.units import GIB, TERA
 _TIME_LIMIT_S: Final = 300.0
 
 
-def measure_chip(*, device: str, as_of: str, python: str = sys.executable) -> str:
+def measure_chip(
+    *, device: str, as_of: str, python: str = sys.executable, folder: str = "."
+) -> str:
     """An accelerator file with what this machine's chip does at its best.
+
+    Collectives between its cards (or two processes of a processor) are the chip's link; what the
+    disk and the loader do stands above it, for a job file.
 
     Args:
         device: ``auto``, ``cpu``, ``cuda`` or ``mps``.
         as_of: The day, ISO 8601.
         python: The interpreter whose PyTorch measures.
+        folder: On the disk that is measured.
 
     Raises:
         MissingExtra: PyTorch is not installed.
@@ -33,8 +39,16 @@ def measure_chip(*, device: str, as_of: str, python: str = sys.executable) -> st
 
     if find_spec("torch") is None:
         raise MissingExtra(extra="pilot", purpose=say("measuring a chip"))
+    found = _measured([python, "-m", "tuneplan.piloting.microbenchmarks", device], device)
+    kind = str(found["device"])
+    words = [python, "-m", "tuneplan.piloting.machine_benchmarks", kind, folder]
+    return chip_file({**found, **_measured(words, device)}, as_of=as_of)
+
+
+def _measured(words: list[str], device: str) -> dict[str, Any]:
+    """The line of JSON that a benchmark writes."""
     done = subprocess.run(  # noqa: S603 - our own code, in the user's interpreter
-        [python, "-m", "tuneplan.piloting.microbenchmarks", device],
+        words,
         capture_output=True,
         text=True,
         timeout=_TIME_LIMIT_S,
@@ -45,7 +59,8 @@ def measure_chip(*, device: str, as_of: str, python: str = sys.executable) -> st
         last = done.stderr.strip().splitlines()[-1:] or ["?"]
         text = message("measure_failed", "the chip cannot be measured: {why}", why=last[0])
         raise UnreadableFile(text, path=device)
-    return chip_file(json.loads(done.stdout), as_of=as_of)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
 
 
 def chip_file(found: Mapping[str, Any], *, as_of: str) -> str:
@@ -70,6 +85,7 @@ def chip_file(found: Mapping[str, Any], *, as_of: str) -> str:
     }
     if found["context_bytes"] is not None:
         entry["context"] = f"{found['context_bytes'] / GIB:.3f} GiB"
+    entry |= _link(found)
     entry["kernels"] = _kernels(found)
     if found["compute_capability"] is not None:
         entry["compute_capability"] = found["compute_capability"]
@@ -77,7 +93,49 @@ def chip_file(found: Mapping[str, Any], *, as_of: str) -> str:
         "measured_chip_comment",
         "Measured, not from a datasheet. Use: accelerators: [this file] in a job file.",
     )
-    return yaml_text((comment, {"accelerators": [entry]}))
+    head = f"# {comment}{_machine(found)}\n"
+    return head + yaml_text((None, {"accelerators": [entry]}))
+
+
+def _link(found: Mapping[str, Any]) -> dict[str, Any]:
+    """What a card (or process) sends another, in one direction."""
+    rate = found.get("collective_bytes_per_s")
+    if not rate:
+        return {}
+    written = f"{rate / 1e9:.4g} GB/s"
+    if found["device"] == "cpu":
+        return {"link": "pcie", "pcie_bandwidth": written}
+    return {"link": "measured", "link_bandwidth": written}
+
+
+def _machine(found: Mapping[str, Any]) -> str:
+    """Comments with what a job file may say of this machine."""
+    lines = []
+    disk = found.get("disk_write_bytes_per_s")
+    if disk:
+        read = found.get("disk_read_bytes_per_s")
+        lines.append(
+            say(
+                "Of this machine, for a job file: hardware: {{disk: {{bandwidth: {write}}}}}",
+                write=f"{disk / 1e9:.3g} GB/s",
+            )
+        )
+        if read:
+            lines.append(say("The disk is read at {read}.", read=f"{read / 1e9:.3g} GB/s"))
+    loader = found.get("loader_tokens_per_s")
+    if loader:
+        lines.append(
+            say("One loader process makes {count:,} tokens a second ready.", count=round(loader))
+        )
+    processes = found.get("collective_processes")
+    if processes:
+        lines.append(
+            say(
+                "The link is that of an all-reduce of 64 MiB between {count} processes.",
+                count=processes,
+            )
+        )
+    return "".join(f"\n# {line}" for line in lines)
 
 
 def _kernels(found: Mapping[str, Any]) -> dict[str, Any]:
