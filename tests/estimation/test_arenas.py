@@ -10,6 +10,7 @@ from hypothesis import settings as limits
 from hypothesis import strategies as st
 
 from settings import LLAMA_3_8B, MIXTRAL, TINY_LLAMA, recipe
+from tuneplan.estimation import arenas
 from tuneplan.estimation.allocator import CachingAllocator
 from tuneplan.estimation.arenas import Arenas
 from tuneplan.estimation.replay import _Cut, _Limited, _Player, replay_job
@@ -92,7 +93,12 @@ def test_so_has_one_of_any_length_and_batch(name, length, sequences, accumulatio
     settings = replace(recipe(**RECIPES[name]), gradient_accumulation_steps=accumulation)
     lengths = [round(share * length) for share in (0.6, 0.8, 0.9, 1.0)]
     job = job_with(TINY_LLAMA, settings, list(map(float, lengths)), float(sequences))
-    assert quickly(job) == in_full(job)
+    whole = in_full(job)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arenas, "QUIET_TIMES", 10**9)  # every layer is played
+        assert quickly(job) == whole
+    # What is not played again is no proof, and it is not far off.
+    assert quickly(job)[:3] == pytest.approx(whole[:3], rel=0.03)
 
 
 def test_so_has_one_with_experts() -> None:
@@ -121,38 +127,38 @@ def streams(draw):
 @given(streams(), st.booleans())
 def test_stretches_take_what_the_allocator_takes(drawn, tracks) -> None:
     stretches, num_slots = drawn
-    arenas, allocator = Arenas(tracks=tracks), CachingAllocator()
+    quick, allocator = Arenas(tracks=tracks), CachingAllocator()
     slots, blocks = [0] * num_slots, {}
     for steps, _ in stretches:
-        arenas.play(stretch_of(steps), slots)
+        quick.play(stretch_of(steps), slots)
         for slot, size in steps:
             if size:
                 blocks[slot] = allocator.malloc(size)
             else:
                 allocator.free(blocks.pop(slot))
-        assert arenas.peak_reserved_bytes == allocator.peak_reserved_bytes
+        assert quick.peak_reserved_bytes == allocator.peak_reserved_bytes
     if tracks:
-        assert arenas.peak_allocated_bytes == allocator.peak_allocated_bytes
-        assert arenas.fragmentation_bytes == allocator.fragmentation_bytes
+        assert quick.peak_allocated_bytes == allocator.peak_allocated_bytes
+        assert quick.fragmentation_bytes == allocator.fragmentation_bytes
 
 
 @given(st.lists(SIZES, min_size=1, max_size=40), st.data())
 def test_blocks_by_themselves_are_the_allocators_too(sizes, data) -> None:
-    arenas, allocator = Arenas(tracks=True), CachingAllocator()
-    blocks = arenas.take_all(sizes)
+    quick, allocator = Arenas(tracks=True), CachingAllocator()
+    blocks = quick.take_all(sizes)
     others = [allocator.malloc(size) for size in sizes]
     gone = data.draw(st.lists(st.sampled_from(range(len(sizes))), unique=True))
-    arenas.give_all([blocks[at] for at in gone])
+    quick.give_all([blocks[at] for at in gone])
     for at in gone:
         allocator.free(others[at])
-    arenas.empty_cache()
+    quick.empty_cache()
     allocator.empty_cache()
-    arenas.take(sizes[0])
+    quick.take(sizes[0])
     allocator.malloc(sizes[0])
-    copy = arenas.untracked()
+    copy = quick.untracked()
     copy.take(sizes[-1])
     allocator.malloc(sizes[-1])
-    arenas.take(sizes[-1])
-    assert arenas.peak_reserved_bytes == copy.peak_reserved_bytes == allocator.peak_reserved_bytes
-    assert arenas.peak_allocated_bytes == allocator.peak_allocated_bytes
-    assert arenas.fragmentation_bytes == allocator.fragmentation_bytes
+    quick.take(sizes[-1])
+    assert quick.peak_reserved_bytes == copy.peak_reserved_bytes == allocator.peak_reserved_bytes
+    assert quick.peak_allocated_bytes == allocator.peak_allocated_bytes
+    assert quick.fragmentation_bytes == allocator.fragmentation_bytes
