@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
-from statistics import fmean, median
+from statistics import median
 from typing import Any, Final
 
 from tuneplan.frozen import dataclass
@@ -227,7 +227,8 @@ def _highest(logs: Sequence[RunLog], metric: Metric) -> int | None:
 
 def _mean(logs: Sequence[RunLog], metric: Metric) -> float | None:
     values = [value for log in logs for _, value in log.series(metric) if math.isfinite(value)]
-    return fmean(values) if values else None
+    # Each is divided first: a sum of what a broken log holds may be beyond any number.
+    return math.fsum(value / len(values) for value in values) if values else None
 
 
 def _last(logs: Sequence[RunLog], metric: Metric) -> float | None:
