@@ -45,7 +45,7 @@ CHECKS = (
 
 
 @API.parametrize()
-@settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=2, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_no_request_is_more_than_the_api_can_answer(case: schemathesis.Case) -> None:
     case.call_and_validate(checks=CHECKS)
 

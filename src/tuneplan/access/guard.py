@@ -1,15 +1,20 @@
 """What a call may open: the user's folders, and what Python itself needs.
 
-A hook of Python's audit events sees every file that Python code opens and every process and socket;
-it cannot be taken out again. Libraries in C or Rust open files past it, so paths that a request
-names are looked at before, too. Source: docs.python.org "Audit events table" (PEP 578).
+``install`` is for a process that does nothing else, ``reading_only`` for a stretch of work in one
+that does. A hook of Python's audit events sees every file that Python code opens and every process
+and socket; it cannot be taken out again. Libraries in C or Rust open files past it, so paths that a
+request names are looked at before, too. Source: docs.python.org "Audit events table" (PEP 578).
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,6 +36,8 @@ _LISTING_EVENTS: Final = frozenset(["os.listdir", "os.scandir"])
 _CHANGING_EVENTS: Final = frozenset(
     ["os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate"]
 )
+OWN_TEMPORARY: Final = ("tuneplan-", "openpyxl.")  # how names of temporary files begin
+_roots: ContextVar[tuple[Path, ...] | None] = ContextVar("roots", default=None)
 _WRITES: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
@@ -59,6 +66,46 @@ def install(readable: Sequence[Path], writable: Sequence[Path]) -> None:
             raise OutsideAllowed(f"{event} is not allowed here")
 
     sys.addaudithook(look)
+
+
+@contextmanager
+def reading_only(roots: Sequence[Path]) -> Iterator[None]:
+    """Within the block (and in this thread alone) Python opens files of these folders only.
+
+    Temporary files that work makes itself (``OWN_TEMPORARY``) may be opened too.
+
+    Raises:
+        OutsideAllowed: In the block, for any other file.
+    """
+    _hook_once()
+    token = _roots.set(tuple(roots))
+    try:
+        yield
+    finally:
+        _roots.reset(token)
+
+
+@cache
+def _hook_once() -> None:
+    sys.addaudithook(_look_at_work)
+
+
+def _look_at_work(event: str, arguments: tuple[Any, ...]) -> None:
+    if event != "open" and event not in _LISTING_EVENTS:
+        return
+    roots = _roots.get()
+    if roots is None:
+        return
+    path = arguments[0] if arguments else "."
+    if isinstance(path, str) and os.path.realpath(path).startswith(_own_temporary()):
+        return
+    _require(path, roots)
+
+
+def _own_temporary() -> tuple[str, ...]:
+    """How the paths of temporary files begin that work makes itself."""
+    folder = os.path.realpath(tempfile.gettempdir())
+    return tuple(f"{folder}{os.sep}{name}" for name in OWN_TEMPORARY)
 
 
 def _look_at_open(

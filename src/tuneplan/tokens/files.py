@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -126,10 +127,14 @@ def _meant(name: str) -> tuple[str, ...] | Mistake:
             text = message("no_match", "{path} matches no file", path=name)
             return Mistake(message=text, path=name)
         return found
-    folder = dataset_folder(Path(name)) if Path(name).is_dir() else None
+    folder = dataset_folder(Path(name)) if _is_folder(name) else None
     if isinstance(folder, tuple):
         return tuple(map(str, folder))
     return folder or (name,)
+
+
+def _is_folder(path: str | Path) -> bool:
+    return os.path.isdir(path)  # noqa: PTH112 - of pathlib's, a name too long is an error
 
 
 def unreadable(path: str | Path) -> Mistake | None:
@@ -140,9 +145,9 @@ def unreadable(path: str | Path) -> Mistake | None:
         MissingExtra: The library that unpacks the file is not installed.
     """
     if not is_url(path):
-        if Path(path).is_dir():
+        if _is_folder(path):
             return _folder(Path(path))
-        if not Path(path).exists():
+        if not os.path.exists(path):  # noqa: PTH110 - of pathlib's, a name too long is an error
             return _missing(Path(path))
     try:
         if size_of(path) == 0:

@@ -137,15 +137,18 @@ def _in_folder(folder: Path) -> Path | None:
     return next(found, ranks[0] if ranks else None)
 
 
+def hub_folder() -> Path:
+    """huggingface_hub's cache of models; source: 0.36 ``constants.py`` (HF_HUB_CACHE, HF_HOME)."""
+    home = os.environ.get("HF_HOME") or str(Path.home() / ".cache" / "huggingface")
+    return Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub")
+
+
 def _in_hub_cache(model: str) -> Path | None:
     """The tokenizer in huggingface_hub's cache, where this model was ever downloaded.
 
-    Source: huggingface_hub 0.36 ``constants.py`` (HF_HUB_CACHE, HF_HOME), ``file_download.py``
-    ``repo_folder_name``.
+    Source: huggingface_hub 0.36 ``file_download.py`` ``repo_folder_name``.
     """
-    home = os.environ.get("HF_HOME") or str(Path.home() / ".cache" / "huggingface")
-    hub = Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub")
-    snapshots = hub / f"models--{model.replace('/', '--')}" / "snapshots"
+    snapshots = hub_folder() / f"models--{model.replace('/', '--')}" / "snapshots"
     if not snapshots.is_dir():
         return None
     found = (_in_folder(folder) for folder in sorted(snapshots.iterdir(), reverse=True))

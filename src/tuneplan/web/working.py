@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import os
 from collections.abc import Callable
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextvars import copy_context
+from pathlib import Path
 from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tuneplan.access.guard import reading_only
+from tuneplan.access.roots import own_roots
 from tuneplan.errors import TuneplanError
 from tuneplan.language import message
 from tuneplan.web.settings import Settings
@@ -36,8 +40,9 @@ class GivenUp(BaseException):
 class _Work:
     """One piece of work that can be given up."""
 
-    def __init__(self, function: Callable[[], Any]) -> None:
+    def __init__(self, function: Callable[[], Any], roots: tuple[Path, ...]) -> None:
         self._function = function
+        self._roots = roots
         self._context = copy_context()
         self._lock = Lock()
         self._thread: int | None = None
@@ -46,10 +51,14 @@ class _Work:
         with self._lock:
             self._thread = get_ident()
         try:
-            return self._context.run(self._function)
+            return self._context.run(self._guarded)
         finally:
             with self._lock:
                 self._thread = None
+
+    def _guarded(self) -> Any:
+        with reading_only(self._roots):
+            return self._function()
 
     def give_up(self) -> None:
         with self._lock:
@@ -64,6 +73,7 @@ class Workers:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._roots = readable(settings)
         self._threads: ThreadPoolExecutor | None = None
         self._at_hand = 0
 
@@ -75,7 +85,7 @@ class Workers:
         """
         if self._at_hand >= self._settings.workers + self._settings.waiting:
             raise NoAnswer(message("page_busy", "too many questions at once: ask again soon"))
-        loop, work = asyncio.get_running_loop(), _Work(function)
+        loop, work = asyncio.get_running_loop(), _Work(function, self._roots)
         self._at_hand += 1
         if self._threads is None:
             number = self._settings.workers
@@ -117,6 +127,18 @@ class Workers:
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
             self._threads = None
+
+
+def readable(settings: Settings) -> tuple[Path, ...]:
+    """What work may open: the user's folders, Python and ourselves, and what we keep ourselves."""
+    from tuneplan.catalog.offers import refreshed_file
+    from tuneplan.store.paths import store_path
+    from tuneplan.tokens.tokenizers import hub_folder
+    from tuneplan.tracing.folder import cache_folder
+
+    store = Path(settings.store) if settings.store else store_path()
+    kept = (refreshed_file(), cache_folder(), hub_folder(), store)
+    return (*settings.roots, *own_roots(), *(Path(os.path.realpath(one)) for one in kept))
 
 
 def _too_long(limit_s: float) -> NoAnswer:
