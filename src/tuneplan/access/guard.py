@@ -37,7 +37,10 @@ _CHANGING_EVENTS: Final = frozenset(
     ["os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate"]
 )
 OWN_TEMPORARY: Final = ("tuneplan-", "openpyxl.")  # how names of temporary files begin
-_roots: ContextVar[tuple[Path, ...] | None] = ContextVar("roots", default=None)
+# Folders, and how the paths of temporary files begin.
+_may_read: ContextVar[tuple[tuple[Path, ...], tuple[str, ...]] | None] = ContextVar(
+    "may_read", default=None
+)
 _WRITES: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
@@ -78,11 +81,12 @@ def reading_only(roots: Sequence[Path]) -> Iterator[None]:
         OutsideAllowed: In the block, for any other file.
     """
     _hook_once()
-    token = _roots.set(tuple(roots))
+    # Found before it is looked at: finding it opens files itself.
+    token = _may_read.set((tuple(roots), _own_temporary()))
     try:
         yield
     finally:
-        _roots.reset(token)
+        _may_read.reset(token)
 
 
 @cache
@@ -93,12 +97,17 @@ def _hook_once() -> None:
 def _look_at_work(event: str, arguments: tuple[Any, ...]) -> None:
     if event != "open" and event not in _LISTING_EVENTS:
         return
-    roots = _roots.get()
-    if roots is None:
+    allowed = _may_read.get()
+    if allowed is None:
         return
+    roots, temporary = allowed
     path = arguments[0] if arguments else "."
-    if isinstance(path, str) and os.path.realpath(path).startswith(_own_temporary()):
-        return
+    if isinstance(path, str):
+        real = os.path.realpath(path)
+        # A file without a name is opened by its folder (Linux's O_TMPFILE).
+        nameless = event == "open" and temporary[0].startswith(real + os.sep + OWN_TEMPORARY[0])
+        if nameless or real.startswith(temporary):
+            return
     _require(path, roots)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import mimetypes
 import os
 from collections.abc import Callable
 from concurrent.futures import CancelledError, ThreadPoolExecutor
@@ -137,7 +138,8 @@ def readable(settings: Settings) -> tuple[Path, ...]:
     from tuneplan.tracing.folder import cache_folder
 
     store = Path(settings.store) if settings.store else store_path()
-    kept = (refreshed_file(), cache_folder(), hub_folder(), store)
+    types = map(Path, mimetypes.knownfiles)  # which writers of workbooks read
+    kept = (refreshed_file(), cache_folder(), hub_folder(), store, *types)
     return (*settings.roots, *own_roots(), *(Path(os.path.realpath(one)) for one in kept))
 
 
