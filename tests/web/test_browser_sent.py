@@ -90,6 +90,13 @@ def test_the_log_of_a_failed_run_is_told(journey: Journeys) -> None:
         assert "2.32 GiB" in page.locator("#summary").inner_text()
 
 
+def test_a_log_with_its_job_is_told_on_a_telephone(journey: Journeys) -> None:
+    address = f"/oom?{JOB}&max_length=4096"
+    with journey(address, language="zh-CN", theme="dark", width=NARROW) as page:
+        sent(page, LOG)
+        assert page.locator("figure[data-chart=savings] .drawing svg").is_visible()
+
+
 def test_a_dropped_file_is_profiled_and_the_line_is_dragged(journey: Journeys) -> None:
     with journey("/data?tokenizer=approximate") as page:
         page.locator("#dropped").set_input_files(EXAMPLES / "support_chat.jsonl")
