@@ -31,6 +31,7 @@ help:
 	@echo "make bench      how fast it is, on this machine"
 	@echo "make bench-page how fast the page is, in Chromium, and under load"
 	@echo "make reference  write the pages and examples that are made from code"
+	@echo "make catalogues update the message catalogues of both Chinese"
 	@echo "make accuracy   fit the ranges to evidence/ and write docs/accuracy.md"
 	@echo "make docs       the documentation site in build/site: strict, and without a network"
 	@echo "make lowest     the tests with the oldest dependencies that are allowed"
@@ -107,6 +108,9 @@ bench: $(VENV)/for-tests
 
 reference: $(VENV)/for-tests
 	@$(BIN)/python tools/make_reference.py
+
+catalogues: $(VENV)/for-tests
+	@$(BIN)/python tools/make_catalogues.py
 
 accuracy: $(VENV)/for-tests
 	@$(BIN)/python tools/accuracy_page.py

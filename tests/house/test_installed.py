@@ -93,13 +93,20 @@ def test_the_wheel_holds_every_file_of_the_package_and_the_licence(wheel: Path) 
     files = {
         str(path.relative_to(PACKAGE.parent))
         for path in PACKAGE.rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
+        if path.is_file() and "__pycache__" not in path.parts and path.suffix not in (".po", ".pot")
     }
     assert {"tuneplan/py.typed", "tuneplan/catalog/data/models.json"} <= files
     assert files <= names
     others = {name.split("/", 1)[1] for name in names - files}
     assert {"licenses/LICENSE", "licenses/THIRD_PARTY.md", "entry_points.txt"} <= others
     assert not [name for name in names - files if ".dist-info/" not in name]
+
+
+def test_what_is_installed_speaks_chinese(installed) -> None:
+    told = installed("--lang", "zh-TW", "estimate", "--model", "7B", "--accelerator", "H100 SXM")
+    assert told.returncode == 0
+    assert "顯存" in told.stdout
+    assert "显存" in installed("--lang", "zh-CN", "estimate", "--model", "7B").stdout
 
 
 def test_the_source_archive_can_be_built_and_tested_from(tmp_path: Path) -> None:
