@@ -50,11 +50,11 @@ def architecture(hidden: int, layers: int) -> dict[str, Any]:
     }
 
 
-MODELS = {"45M": (256, 8), "22M": (128, 8), "83M": (384, 12)}
+MODELS = {"32M": (192, 8), "21M": (128, 8), "81M": (384, 12)}
 
 
 def job(
-    folder: Path, *, model: str = "45M", method: str = "full", rows: int = 2, length: int = 512,
+    folder: Path, *, model: str = "32M", method: str = "full", rows: int = 2, length: int = 256,
     packing: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     """A job as a job file has it."""
@@ -87,12 +87,12 @@ JOBS: dict[str, dict[str, Any]] = {
     "full, packed": {"packing": True},
 }
 OTHERS: dict[str, dict[str, Any]] = {
-    "max_length 1,024": {"length": 1024},
-    "max_length 256": {"length": 256},
+    "max_length 512": {"length": 512},
+    "max_length 128": {"length": 128},
     "batch of 4": {"rows": 4},
     "batch of 1": {"rows": 1},
-    "model of 22M": {"model": "22M"},
-    "model of 83M": {"model": "83M"},
+    "model of 21M": {"model": "21M"},
+    "model of 81M": {"model": "81M"},
     "LoRA": {"method": "lora"},
     "packed": {"packing": True},
 }
@@ -163,16 +163,28 @@ def totals(answer: dict[str, Any]) -> tuple[float, float, int, int]:
     )
 
 
-def rate_range(estimate: dict[str, Any]) -> tuple[float, float, float]:
-    """Seconds of a thousand positions: low, likely, high."""
-    rate = estimate["time"]["tokens_per_s_per_accelerator"]
-    return tuple(1000 / rate[edge] for edge in ("high", "likely", "low"))  # type: ignore[return-value]
+WHATEVER_THE_LENGTH = ("optimizer", "host", "launch")
+
+
+def step_range(estimate: dict[str, Any], ran: dict[str, Any]) -> tuple[float, float, float]:
+    """Predicted seconds of a step of as many positions as the steps of a run had, on average."""
+    _, _, positions, count = totals(ran)
+    time = estimate["time"]
+    step, terms = time["step_s"], {one["kind"]: one["time_s"] for one in time["terms"]}
+    planned = time["tokens_per_s_per_accelerator"]["likely"] * step["likely"]
+    own = terms.pop("own_measurements", 0.0)
+    fixed = sum(terms.get(kind, 0.0) for kind in WHATEVER_THE_LENGTH)
+    fixed *= step["likely"] / (step["likely"] - own)
+    share = fixed + (step["likely"] - fixed) * positions / count / planned
+    return tuple(  # type: ignore[return-value]
+        share * step[edge] / step["likely"] for edge in ("low", "likely", "high")
+    )
 
 
 def first_table(bench: Bench, say: Any) -> Iterator[str]:
     """Before, after, actual."""
     yield (
-        "| job | s per 1,000 positions, before | after the pilot | the run | wall | CPU time | "
+        "| job | s of a step, before | after the pilot | the run | wall | CPU time | "
         "in the range | pilot | run |"
     )
     yield "|---|---|---|---|---|---|---|---|---|"
@@ -191,13 +203,15 @@ def first_table(bench: Bench, say: Any) -> Iterator[str]:
         ran = bench.pilot(
             file, "--no-store", "--all-steps", "--steps", str(steps), seconds=100 * bench.pilot_s
         )
-        _, pilot_cpu, pilot_positions, _ = totals(piloted)
-        wall, cpu, positions, _ = totals(ran)
-        low, likely, high = rate_range(after)
-        actual = 1000 * wall / positions
-        in_cpu = (cpu / positions) / (pilot_cpu / pilot_positions)
+        low, likely, high = step_range(after, ran)
+        wall, cpu, _, count = totals(ran)
+        _, pilot_cpu, _, pilot_count = totals(piloted)
+        # In CPU time: the pilot's factor on the same prediction.
+        factor = pilot_cpu / pilot_count / step_range(before, piloted)[1]
+        in_cpu = (cpu / count) / (factor * step_range(before, ran)[1])
+        actual = wall / count
         yield (
-            f"| {name} | {_range(rate_range(before))} | {_range((low, likely, high))} | "
+            f"| {name} | {_range(step_range(before, ran))} | {_range((low, likely, high))} | "
             f"{actual:.3f} | {actual / likely - 1:+.1%} | {in_cpu - 1:+.1%} | "
             f"{'yes' if low <= actual <= high else 'no'} | "
             f"{len(piloted['steps'])} steps, {sum(one['step_s'] for one in piloted['steps']):.0f} s"
@@ -218,17 +232,19 @@ def second_table(bench: Bench, say: Any) -> Iterator[str]:
     store = str(bench.folder / "first.sqlite3")
     bench.pilot(bench.write("first"), "--store", store, seconds=bench.pilot_s)
     yield (
-        "| job | s per 1,000 positions, measured | before | off by | calibrated by another job | "
+        "| job | s of a step, measured | before | off by | calibrated by another job | "
         "off by | in the range |"
     )
     yield "|---|---|---|---|---|---|---|"
     for name, changes in OTHERS.items():
         say(name)
         file = bench.write(f"other_{name}", **changes)
-        before = rate_range(bench.estimate(file))
-        after = rate_range(bench.estimate(file, "--calibration", "own", "--store", store))
-        wall, _, positions, _ = totals(bench.pilot(file, "--no-store", seconds=bench.pilot_s))
-        actual = 1000 * wall / positions
+        before = bench.estimate(file)
+        after = bench.estimate(file, "--calibration", "own", "--store", store)
+        ran = bench.pilot(file, "--no-store", seconds=bench.pilot_s)
+        wall, _, _, count = totals(ran)
+        actual = wall / count
+        before, after = step_range(before, ran), step_range(after, ran)
         yield (
             f"| {name} | {actual:.3f} | {_range(before)} | {before[1] / actual - 1:+.0%} | "
             f"{_range(after)} | {after[1] / actual - 1:+.0%} | "
@@ -270,7 +286,7 @@ def main() -> int:
             "",
             "## Calibrated by another job",
             "",
-            "Calibrated by the pilot of the first job alone (full, 45M, batches of 2, 512 tokens).",
+            "Calibrated by the pilot of the first job alone (full, 32M, batches of 2, 256 tokens).",
             "",
             *second_table(bench, say),
             "",

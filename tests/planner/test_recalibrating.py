@@ -1,5 +1,6 @@
 """Kept measurements move an estimate as far as they speak of it, and say so."""
 
+import math
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -11,7 +12,7 @@ from tuneplan.contract.reading import load_job
 from tuneplan.planner.estimate import JobEstimate, estimate_job
 from tuneplan.planner.recalibrating import recalibrate, with_own
 from tuneplan.planner.sources import Sources
-from tuneplan.spec.measurement import MeasuredPeak, Measurement, Origin, Status
+from tuneplan.spec.measurement import MeasuredPeak, MeasuredStep, Measurement, Origin, Status
 from tuneplan.store.store import Store
 
 SOURCES = Sources(today=date(2026, 12, 1))
@@ -72,6 +73,24 @@ def test_measured_memory_moves_memory_and_its_terms_add_up() -> None:
     assert after.memory.fit is not None
     assert after.memory.fit.headroom_bytes < now.memory.fit.headroom_bytes
     assert "own_measured_memory" in [notice.message.code for notice in after.notices]
+
+
+def test_steps_of_other_lengths_are_held_against_steps_of_their_own() -> None:
+    """Steps half as long as the plan's take more than half: the optimizer's part stays."""
+    now = estimated(**{"method": "full", "training.max_length": 512})
+    assert now.time is not None
+    step, terms = now.time.step.step_s.likely, now.time.step.terms
+    kinds = ("optimizer", "host", "launch")
+    fixed = sum(term.value for term in terms if term.kind in kinds)
+    assert 0.01 < fixed / step < 0.9
+    positions = round(now.time.tokens_per_s_per_accelerator.likely * step)
+    half = MeasuredStep(
+        step_s=1.5 * (fixed + (step - fixed) * (positions // 2) / positions),
+        padded_tokens=positions // 2,
+    )
+    seen = replace(measured(now, 1.0), steps=(half,) * 8, warm_up_steps=2)
+    (speed,) = recalibrate([("m1", seen)], SOURCES).own.observations
+    assert speed.log_ratio == pytest.approx(math.log(1.5), rel=0.02)
 
 
 def test_a_pilot_of_one_step_says_nothing_of_the_speed() -> None:

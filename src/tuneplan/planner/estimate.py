@@ -188,14 +188,19 @@ def memory_by_formula(
     calibration: Calibration | None = None,
     own: Own | None = None,
 ) -> MemoryAnswer:
-    """Memory as the formulas have it; ``replays`` as for ``estimate_job``."""
+    """Memory as the formulas have it; ``replays`` as for ``estimate_job``.
+
+    A processor has no caching allocator to be played.
+    """
+    kernels = resolved.accelerator.kernels if resolved.accelerator else None
+    cached = kernels is None or not kernels.synchronous
     return evaluate_memory(
         resolved.model,
         resolved.recipe,
         resolved.parallelism,
         resolved.batch,
         resolved.accelerator,
-        loading=loading_of(resolved.recipe, resolved.software) if replays else None,
+        loading=loading_of(resolved.recipe, resolved.software) if replays and cached else None,
         calibration=calibration,
         own=own,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from tuneplan.calibration.own import Observation, Own, Place, Quantity
 from tuneplan.calibration.owning import Z80, deviation_of
@@ -18,12 +18,13 @@ from tuneplan.errors import InputError
 from tuneplan.frozen import dataclass
 from tuneplan.language import message
 from tuneplan.planner.estimate import JobEstimate, estimate_job
-from tuneplan.planner.evaluating import place_of
+from tuneplan.planner.evaluating import TimeAnswer, place_of
 from tuneplan.planner.sources import Sources
 from tuneplan.spec.answer import Notice
 from tuneplan.spec.measurement import Measurement, Origin, Status
 
 _UNKNOWN_DEVIATION = 0.05  # of a step time whose spread was not seen
+_WHATEVER_THE_LENGTH: Final = ("optimizer", "communication", "host", "launch", "offload")
 _MEMORY_DEVIATION = 0.002  # of a peak: the history of the allocator differs a little
 
 
@@ -49,7 +50,7 @@ def recalibrate(kept: Iterable[tuple[str, Measurement]], sources: Sources) -> Re
         if measurement.status is not Status.OK or not measurement.job.get("model"):
             continue
         try:
-            now = estimate_job(load_job(_stated(measurement.job)), plain)
+            now = estimate_job(load_job(_stated(measurement.job)), plain, replays=True)
         except InputError as error:
             text = message(
                 "measurement_unused",
@@ -96,7 +97,10 @@ def _speed(
     if time is None:
         return
     ratio = None
-    if measurement.tokens_per_s_per_accelerator:
+    alike = _predicted_step_s(measurement, now, time)
+    if alike is not None:
+        ratio = alike[0] / alike[1]
+    elif measurement.tokens_per_s_per_accelerator:
         predicted = time.tokens_per_s_per_accelerator.likely
         ratio = predicted / measurement.tokens_per_s_per_accelerator
     elif measurement.step_s:
@@ -113,6 +117,27 @@ def _speed(
         prior=deviation_of(time.step.step_s),
         name=name,
     )
+
+
+def _predicted_step_s(
+    measurement: Measurement, now: JobEstimate, time: TimeAnswer
+) -> tuple[float, float] | None:
+    """Mean seconds of the steady steps, measured and predicted for as many positions as they had.
+
+    What a step takes whatever its length (the optimizer, what is sent once) does not scale with the
+    positions. None where the steps tell no positions.
+    """
+    kept = measurement.steps[measurement.warm_up_steps :]
+    positions = [one.padded_tokens for one in kept if one.padded_tokens]
+    if not kept or len(positions) < len(kept):
+        return None
+    count = now.resolved.cluster.num_accelerators if now.resolved.cluster else 1
+    likely = time.step.step_s.likely
+    planned = time.tokens_per_s_per_accelerator.likely * likely * count
+    fixed = sum(term.value for term in time.step.terms if term.kind in _WHATEVER_THE_LENGTH)
+    mean = sum(positions) / len(positions)
+    measured = sum(one.step_s for one in kept) / len(kept)
+    return measured, fixed + (likely - fixed) * mean / planned
 
 
 def _memory(
