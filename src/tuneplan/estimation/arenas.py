@@ -182,8 +182,8 @@ class Arenas:
         What gives all back and took no segment ``QUIET_TIMES`` in a row is not played again for as
         long as nothing is taken in between that stays: what it was served from is still free then,
         and more. That is no proof, since more free blocks can be split in worse ways: after one
-        quiet play 2 of 160 random jobs came out up to 2 % apart in what they reserve, after two
-        1 of 260, after four none of 60.
+        quiet play 2 of 180 random jobs came out up to 2 % apart in what they reserve, after two
+        1 of 280, after four none of 80.
         """
         if not steps.gives_all_back:
             arena.num_taken += 1
