@@ -57,7 +57,6 @@ def run(folder: Path, path: Path) -> dict[str, CaseDone]:
 
 
 def test_each_case_is_a_row_and_is_not_run_again(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
     path = write(tmp_path, CASES)
     found = run(tmp_path, path)
     assert {name for name, one in found.items() if one.pilot} == {"full", "out"}

@@ -96,7 +96,6 @@ def test_trl_packs_as_the_job_says(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("trainer", ["trl", "transformers"])
 def test_a_quantised_base_is_trained_as_people_do(tmp_path: Path, trainer: str) -> None:
-    pytest.importorskip("bitsandbytes")
     request, _ = asked(tmp_path, trainer, method="qlora", framework=trainer)
     model = build(request, torch.device("cpu"))
     kinds = {type(part).__name__ for part in model.modules()}
