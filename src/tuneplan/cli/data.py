@@ -11,7 +11,13 @@ import click
 from tuneplan.cli import completing
 from tuneplan.cli.answering import today
 from tuneplan.cli.commands import SpokenCommand
-from tuneplan.cli.options import JobRequest, answer_options, engine_options, refuse_blank
+from tuneplan.cli.options import (
+    JobRequest,
+    answer_options,
+    engine_options,
+    language_option,
+    refuse_blank,
+)
 from tuneplan.cli.output import page, print_json, print_text, progress_bar, writing
 from tuneplan.errors import InputError, InvalidQuantity
 from tuneplan.language import message, say
@@ -32,6 +38,7 @@ class _DataGroup(SpokenCommand, click.Group):
 
 
 @click.group("data", cls=_DataGroup)
+@language_option
 def command() -> None:
     """Facts about training data."""
 

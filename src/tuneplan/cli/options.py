@@ -142,12 +142,16 @@ def answer_options(function: Command) -> Command:
     ``run`` reads both from the command line before click does, so that errors of usage obey them
     too; ``as_json`` is handed to the function.
     """
-    wrapped = click.option(
-        "--lang", type=click.Choice(LANGUAGES), help="Language of the answer.", expose_value=False
-    )(function)
     return click.option(
         "--json", "as_json", is_flag=True, callback=_or_group, help="Answer as JSON on stdout."
-    )(wrapped)
+    )(language_option(function))
+
+
+def language_option(function: Command) -> Command:
+    """``--lang``, which ``run`` reads before click does."""
+    return click.option(
+        "--lang", type=click.Choice(LANGUAGES), help="Language of the answer.", expose_value=False
+    )(function)
 
 
 def engine_options(function: Command) -> Command:

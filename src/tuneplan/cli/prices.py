@@ -8,7 +8,7 @@ import click
 
 from tuneplan.cli.answering import show, today
 from tuneplan.cli.commands import SpokenCommand
-from tuneplan.cli.options import answer_options
+from tuneplan.cli.options import answer_options, language_option
 
 
 class _PricesGroup(SpokenCommand, click.Group):
@@ -16,6 +16,7 @@ class _PricesGroup(SpokenCommand, click.Group):
 
 
 @click.group("prices", cls=_PricesGroup)
+@language_option
 def command() -> None:
     """Today's prices, and two offers side by side. What is known lists: tuneplan catalog prices."""
 

@@ -7,7 +7,7 @@ import click
 from tuneplan.cli import completing
 from tuneplan.cli.answering import show, today
 from tuneplan.cli.commands import SpokenCommand
-from tuneplan.cli.options import answer_options, refuse_blank
+from tuneplan.cli.options import answer_options, language_option, refuse_blank
 from tuneplan.cli.output import print_json, print_text, writing
 
 
@@ -24,6 +24,7 @@ _store_option = click.option(
 
 
 @click.group("store", cls=_StoreGroup)
+@language_option
 def command() -> None:
     """Measurements of runs: appended to, never changed.
 
