@@ -300,7 +300,7 @@ def main() -> int:
 
 def _machine(threads: int) -> str:
     sys.path.insert(0, str(ROOT / "src"))
-    from tuneplan.piloting.worker import processor
+    from tuneplan.piloting.surroundings import processor
 
     command = f"`python bench/pilot_end_to_end.py --threads {threads}`"
     return f"{command} on {processor()}, Python {platform.python_version()}."
