@@ -16,10 +16,12 @@ from tuneplan.planner.dataset import read_dataset
 from tuneplan.planner.estimate import resolve_job
 from tuneplan.planner.estimating_all import estimate_all
 from tuneplan.planner.helping import Helper
+from tuneplan.planner.lever_table import levers_job
 from tuneplan.planner.plan import plan_job
 from tuneplan.planner.searching import Search
 from tuneplan.planner.sources import Sources
 from tuneplan.planner.space import space_of
+from tuneplan.report.levers_answer import levers_answer
 from tuneplan.report.plan_answer import plan_answer
 
 JOB = load_job(
@@ -118,3 +120,15 @@ def test_catalogues_in_the_helper_are_those_of_who_asks(helper) -> None:
         assert first.memory == second.memory
         assert first.cost == second.cost
     assert len({Sources().serial, Sources().serial}) == 2
+
+
+def test_levers_that_a_helper_tried_are_those_tried_here(helper: Helper) -> None:
+    def answered(helper: Helper | None) -> dict[str, object]:
+        found = levers_job(ONE, Sources(today=date(2026, 11, 30)), helper=helper)
+        return levers_answer(found, as_of="2026-11-30").model_dump(mode="json")
+
+    alone = answered(None)
+    assert len(alone["levers"]) > 8
+    assert answered(helper) == alone
+    helper.close()
+    assert answered(helper) == alone

@@ -40,8 +40,13 @@ def _with_known_catalogues(
     resolved: Sequence[Resolved], serial: str, sources: Sources
 ) -> list[JobEstimate]:
     """In the process of a helper: catalogues that an earlier request read are not read again."""
+    return _estimated(resolved, known_sources(serial, sources))
+
+
+def known_sources(serial: str, sources: Sources) -> Sources:
+    """In the process of a helper: the sources of this name as an earlier request left them."""
     if serial not in _catalogues:
         while len(_catalogues) >= _KEPT:
             del _catalogues[next(iter(_catalogues))]
         _catalogues[serial] = sources
-    return _estimated(resolved, _catalogues[serial])
+    return _catalogues[serial]

@@ -21,7 +21,9 @@ from tuneplan.frozen import dataclass
 from tuneplan.language import Message, message
 from tuneplan.planner.change import Change, Lever
 from tuneplan.planner.estimate import JobEstimate, estimate_job, memory_by_formula
+from tuneplan.planner.estimating_all import known_sources
 from tuneplan.planner.evaluating import MemoryAnswer
+from tuneplan.planner.helping import Helper
 from tuneplan.planner.oom_changes import levers
 from tuneplan.planner.oom_situation import Situation, saving
 from tuneplan.planner.resolving import told_by_line
@@ -46,6 +48,7 @@ _PHASES: Final = {
     "optimizer_step": message("phase_step", "optimizer step"),
     "evaluation": message("phase_evaluation", "evaluation"),
 }
+_FEWEST_FOR_TWO: Final = 6  # changes that are worth asking a second process
 _NO_DIFFERENCE: Final = 0.005  # of the memory, the time or the cost
 
 
@@ -84,7 +87,12 @@ class JobLevers:
 
 @told_by_line
 def levers_job(
-    job: StatedJob, sources: Sources, *, replays: bool = False, now: JobEstimate | None = None
+    job: StatedJob,
+    sources: Sources,
+    *,
+    replays: bool = False,
+    now: JobEstimate | None = None,
+    helper: Helper | None = None,
 ) -> JobLevers:
     """Estimate a job and every change of it.
 
@@ -93,6 +101,7 @@ def levers_job(
         sources: Catalogues.
         replays: As for ``estimate_job``, of the job as it is.
         now: The estimate of the job, where it is made already.
+        helper: A process that estimates half of the changes.
 
     Raises:
         InputError: Everything the user can mend.
@@ -111,7 +120,7 @@ def levers_job(
             refused.append(Effect(change=lever.levels[-1], cannot_help_because=lever.cannot))
         else:
             offered += _levels(lever)
-    effects = [_effect(trying, now, change) for change in offered]
+    effects = _effects(trying, now, offered, helper)
     ordered = _in_order(now, [*effects, *refused], None if wants_room else job.goal)
     return JobLevers(job=job, now=now, effects=ordered)
 
@@ -137,6 +146,31 @@ def _levels(lever: Lever) -> Sequence[Change]:
     if lever.kind == "offload":
         return lever.levels
     return (lever.levels[min(1, len(lever.levels) - 1)],)
+
+
+def _effects(
+    trying: Trying, now: JobEstimate, changes: Sequence[Change], helper: Helper | None
+) -> list[Effect]:
+    """The effect of each change, half of them by a helper where there is one."""
+    if helper is None or len(changes) < _FEWEST_FOR_TWO:
+        return [_effect(trying, now, change) for change in changes]
+    sources = trying.sources
+    named = (sources.serial, sources.unread())
+    with helper.asked(_effects_there, trying.job, now, changes[1::2], *named) as result:
+        here = [_effect(trying, now, change) for change in changes[0::2]]
+        there = result()
+    if there is None:
+        there = [_effect(trying, now, change) for change in changes[1::2]]
+    both = [one for pair in zip(here, there, strict=False) for one in pair]
+    return [*both, *here[len(there) :]]
+
+
+def _effects_there(
+    job: StatedJob, now: JobEstimate, changes: Sequence[Change], serial: str, sources: Sources
+) -> list[Effect]:
+    """In the process of a helper."""
+    trying = Trying(job, now, known_sources(serial, sources))
+    return [_effect(trying, now, change) for change in changes]
 
 
 def _effect(trying: Trying, now: JobEstimate, change: Change) -> Effect:

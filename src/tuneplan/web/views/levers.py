@@ -20,7 +20,7 @@ def _answer(form: Form, world: World) -> LeversAnswer:
     from tuneplan.report.levers_answer import levers_answer
 
     job = form.job()
-    found = levers_job(job, world.sources(job), replays=True)
+    found = levers_job(job, world.sources(job), replays=True, helper=world.helper)
     return levers_answer(found, as_of=world.today.isoformat())
 
 
