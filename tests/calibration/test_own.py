@@ -40,7 +40,7 @@ def test_a_pilot_of_the_very_job_is_believed() -> None:
     found = Own(observations=(seen(place(), 1.3),)).correction(place(), PRIOR)
     assert found is not None
     assert found.factor == pytest.approx(1.3, rel=0.01)
-    assert found.deviation < 0.02
+    assert found.deviation < 0.03
     assert found.share > 0.99
 
 
@@ -57,7 +57,7 @@ def test_doubt_grows_with_the_distance_and_never_above_the_prediction_s() -> Non
     deviations = [one.deviation for one in found if one is not None]
     assert deviations == sorted(deviations)
     assert len(deviations) == len(distances)
-    assert deviations[-1] <= math.hypot(PRIOR, 0.011)
+    assert deviations[-1] <= math.hypot(PRIOR, 0.021)
     factors = [one.factor for one in found if one is not None]
     assert factors == sorted(factors, reverse=True)
     assert factors[-1] > 1
@@ -106,6 +106,6 @@ def test_more_measurements_never_add_doubt(
     before = math.inf
     for count in range(len(observations) + 1):
         found = Own(observations=tuple(observations[:count])).correction(target, prior)
-        deviation = math.hypot(prior, 0.01) if found is None else found.deviation
+        deviation = math.hypot(prior, 0.02) if found is None else found.deviation
         assert deviation <= before + 1e-6
         before = deviation

@@ -28,9 +28,12 @@ _CODE_SHARE: Final = 0.25
 _NEAR_SHARE: Final = 0.25
 _OTHER_CHIP_SHARE: Final = 0.10  # the same code and method elsewhere
 _FACTOR_APART: Final = math.log(4.0)  # sizes that differ by this factor have little in common
-# Two runs of one job differ by so much anyway: in speed, and in memory.
+# A measurement is off by so much anyway: of speed, of memory.
 _FLOOR: Final = 0.01
 _MEMORY_FLOOR: Final = 0.003
+# And two runs of one job differ in speed: runs ten times as long as their pilots were 1 to 3 % off,
+# three jobs on a shared processor (docs/internals/pilot_end_to_end.md).
+_RUNS_DIFFER: Final = 0.02
 
 
 class Quantity(StrEnum):
@@ -142,7 +145,7 @@ class Own:
         ordered = sorted(near, key=lambda pair: -pair[0])
         return Correction(
             factor=math.exp(mean),
-            deviation=math.sqrt(variance + _floor(quantity) ** 2),
+            deviation=math.sqrt(variance + _between_runs(quantity) ** 2),
             share=min(max(1 - variance / prior**2, 0.0), 1.0),
             names=tuple(one.name for _, one in ordered),
         )
@@ -150,6 +153,10 @@ class Own:
 
 def _floor(quantity: Quantity) -> float:
     return _FLOOR if quantity is Quantity.STEP else _MEMORY_FLOOR
+
+
+def _between_runs(quantity: Quantity) -> float:
+    return _RUNS_DIFFER if quantity is Quantity.STEP else _MEMORY_FLOOR
 
 
 def _posterior(
