@@ -145,3 +145,10 @@ def test_a_list_where_one_word_belongs_is_quoted_as_it_was_written(tmp_path: Pat
         load_accelerators([chips])
     mistake = next(one for one in error.value.mistakes if str(one.path).endswith("like"))
     assert (str(mistake.message), mistake.line) == ("['H100'] is not text", 2)
+
+
+@pytest.mark.parametrize("key", ["offers", "accelerators"])
+def test_characters_that_yaml_does_not_take_are_a_mistake(key: str, tmp_path: Path) -> None:
+    path = write(tmp_path / f"{key}.yaml", f"{key}: \x07\n")
+    with pytest.raises((InvalidRequest, UnreadableFile), match="not valid YAML"):
+        prices(path) if key == "offers" else load_accelerators([path])

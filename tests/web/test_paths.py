@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
+from tuneplan.access.roots import inside, own_roots
 from web.asking import client
 
 ROW = {"messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}]}
@@ -117,3 +119,27 @@ def test_static_files_are_ours_alone() -> None:
         "vendor/../../app.py",
     ):
         assert asking.get(f"/static/{name}").status_code == 404
+
+
+def test_a_pipe_is_no_file_and_nobody_waits_for_its_other_end(folders) -> None:
+    allowed, _ = folders
+    os.mkfifo(allowed / "pipe.yaml")
+    for name in ("prices", "data.profile", "accelerators"):
+        answered = client(allowed).get("/api/fit", params={**BASE, "set": f"{name}=pipe.yaml"})
+        assert answered.status_code == 400, name
+
+
+def test_a_tokenizer_is_named_as_data_is_by_its_place_in_the_folder(folders) -> None:
+    allowed, _ = folders
+    (allowed / "own").mkdir()
+    query = {"data": "chat.jsonl", "tokenizer": "own"}
+    answered = client(allowed).get("/api/data", params=query)
+    assert answered.json()["errors"][0]["code"] == "no_tokenizer_in_folder"
+
+
+def test_where_the_server_was_started_is_no_folder_that_may_be_read(folders, monkeypatch) -> None:
+    _, other = folders
+    monkeypatch.chdir(other)
+    monkeypatch.syspath_prepend(str(other))  # as ``python -m`` does
+    assert not inside(other / "config.json", own_roots())
+    assert inside(Path(json.__file__), own_roots())

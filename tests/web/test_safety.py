@@ -31,6 +31,10 @@ def test_another_site_cannot_send_a_form() -> None:
         {"Origin": "https://evil.example"},
         {"Origin": "null"},
         {"Origin": "http://127.0.0.1:9999"},
+        {"Origin": "http://["},
+        {"Origin": "http://[::1%"},
+        {"Origin": "//127.0.0.1"},
+        {"Origin": "ftp://127.0.0.1"},
         {"Sec-Fetch-Site": "cross-site"},
         {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "navigate"},
     ):
@@ -121,3 +125,51 @@ def test_a_body_that_does_not_read_is_a_mistake(body: bytes) -> None:
     answered = client().post("/api/fit", content=body, headers=told)
     assert answered.status_code == 400
     assert answered.json()["errors"]
+
+
+@pytest.mark.parametrize("name", ["lang", "theme"])
+def test_only_a_choice_that_there_is_stays_chosen(name: str) -> None:
+    for said in ("\u7e41\u9ad4", "\u00ff", "\x00", "nonsense"):
+        answered = client().get("/fit", params={name: said})
+        assert answered.status_code == 200
+        assert "set-cookie" not in answered.headers
+    assert "set-cookie" in client().get("/fit?lang=zh-TW&theme=dark").headers
+
+
+HALF_A_PAIR = "\\ud800"
+
+
+def test_half_a_surrogate_pair_is_answered_like_any_other_text() -> None:
+    asking = client()
+    for body in (
+        f'{{"model": "{HALF_A_PAIR}"}}',
+        f'{{"{HALF_A_PAIR}": 1}}',
+        f'{{"job": {{"{HALF_A_PAIR}": "{HALF_A_PAIR}"}}}}',
+    ):
+        told = {"Content-Type": "application/json"}
+        answered = asking.post("/api/compare", content=body.encode(), headers=told)
+        assert answered.status_code == 400
+        assert answered.json()["errors"]
+    for address in ("/api/fit", "/fit"):
+        answered = asking.get(address, params={"set": f'model="{HALF_A_PAIR}"'})
+        assert answered.status_code == 400
+
+
+def test_lists_in_lists_are_no_values_of_a_field() -> None:
+    told = {"Content-Type": "application/json"}
+    body = b'{"model": ' + b"[" * 900 + b"]" * 900 + b"}"
+    answered = client().post("/api/fit", content=body, headers=told)
+    assert answered.status_code == 400
+    assert answered.json()["errors"][0]["code"] == "field_is_no_value"
+
+
+def test_a_length_that_is_no_number_is_refused() -> None:
+    answered = client().post("/api/fit", content=b"", headers={"Content-Length": b"\xb2"})
+    assert answered.status_code == 413
+
+
+@pytest.mark.parametrize("charset", ["undefined", "punycode", "unicode_escape", "no-such"])
+def test_a_charset_that_a_form_names_breaks_nothing(charset: str) -> None:
+    told = {"Content-Type": f"multipart/form-data; boundary=B; charset={charset}"}
+    body = b'--B\r\nContent-Disposition: form-data; name="text"\r\n\r\n\\ud800 \xff\r\n--B--\r\n'
+    assert client().post("/api/check", content=body, headers=told).status_code in (200, 400)

@@ -12,7 +12,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
@@ -109,6 +109,17 @@ def _look_at_work(event: str, arguments: tuple[Any, ...]) -> None:
         if nameless or real.startswith(temporary):
             return
     _require(path, roots)
+    if event == "open" and not isinstance(path, int):
+        _refuse_pipe(path)
+
+
+def _refuse_pipe(path: Any) -> None:
+    """Opening a named pipe waits for its other end, and nothing can end the wait from outside."""
+    pipe = False
+    with suppress(OSError, ValueError):
+        pipe = Path(os.fsdecode(path)).is_fifo()
+    if pipe:
+        raise OutsideAllowed(13, "a pipe, not a file", os.fsdecode(path))
 
 
 def _own_temporary() -> tuple[str, ...]:

@@ -23,9 +23,13 @@ def inside(path: str | os.PathLike[str], roots: Sequence[Path]) -> bool:
 
 
 def own_roots() -> tuple[Path, ...]:
-    """What Python and its packages read while they work."""
+    """What Python and its packages read while they work.
+
+    Where one stands is none of it, though ``python -m`` looks for modules there.
+    """
+    here = os.path.realpath(".")
     named = [sys.prefix, sys.base_prefix, sys.exec_prefix, str(Path(__file__).parents[1])]
-    named += [one for one in sys.path if one]
+    named += [one for one in sys.path if one and os.path.realpath(one) != here]
     system = ["/usr/lib", "/usr/share/zoneinfo", "/etc/localtime", "/dev/null", "/dev/urandom"]
     system += ["/proc/self", f"/proc/{os.getpid()}", "/proc/cpuinfo", "/proc/meminfo", "/sys"]
     return tuple(Path(os.path.realpath(one)) for one in (*named, *system))

@@ -135,8 +135,9 @@ def read_yaml(path: Path) -> Located:
     import yaml
 
     text = read_text(path)
-    loader = yaml.SafeLoader(text)
+    loader = None
     try:
+        loader = yaml.SafeLoader(text)  # refuses characters already
         node = loader.get_single_node()
         if node is None:
             raise UnreadableFile(
@@ -159,7 +160,8 @@ def read_yaml(path: Path) -> Located:
             line=mark.line + 1 if mark else None,
         ) from error
     finally:
-        loader.dispose()
+        if loader is not None:
+            loader.dispose()
 
 
 def check_size(node: yaml.Node, file: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from tuneplan.language import speaking
 from tuneplan.report.errors import errors_document
 from tuneplan.web.answering import Answered, answered, failed
 from tuneplan.web.reading import asked_by_program, language_of
+from tuneplan.web.safety import encoded
 from tuneplan.web.views import views
 
 if TYPE_CHECKING:
@@ -50,9 +52,17 @@ def _route(view: View, world: World, workers: Workers) -> Route:
             except Exception as error:
                 found = failed(error)
                 document, status = _document(found), found.status
-            return JSONResponse(document, status_code=status)
+            return _Json(document, status_code=status)
 
     return Route(f"/api/{view.name}", answer, methods=["GET", "POST"])
+
+
+class _Json(JSONResponse):
+    """JSON of whatever texts a request can name."""
+
+    def render(self, content: Any) -> bytes:
+        """As Starlette does, for halves of surrogate pairs too."""
+        return encoded(json.dumps(content, ensure_ascii=False, allow_nan=False))
 
 
 def _document(found: Answered) -> Any:

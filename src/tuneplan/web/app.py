@@ -12,14 +12,14 @@ from starlette.middleware import Middleware
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Mount, Route
 
-from tuneplan.language import speaking
+from tuneplan.language import LANGUAGES, speaking
 from tuneplan.web.answering import ANSWERED, USER_INPUT, Answered, answered, failed
 from tuneplan.web.api import api_routes
 from tuneplan.web.exports import export_routes
 from tuneplan.web.form import Form
 from tuneplan.web.reading import Asked, asked, language_of, theme_of
-from tuneplan.web.rendering import fragment, page
-from tuneplan.web.safety import Safety, cookie
+from tuneplan.web.rendering import THEMES, fragment, page
+from tuneplan.web.safety import Safety, cookie, encoded
 from tuneplan.web.settings import Settings
 from tuneplan.web.static_files import Kept
 from tuneplan.web.views import views
@@ -99,7 +99,7 @@ def _route(view: View, world: World, workers: Workers) -> Route:
                 text = draw(found)
         # A mistake while one types is no failure of the request, which browsers would complain of.
         status = ANSWERED if only_answer and found.status == USER_INPUT else found.status
-        response = Response(text, status_code=status, media_type="text/html")
+        response = Response(encoded(text), status_code=status, media_type="text/html")
         response.headers["Vary"] = "HX-Request, Cookie, Accept-Language"
         if only_answer and request.method == "GET":
             response.headers["HX-Replace-Url"] = said.form.address(view.name)
@@ -112,6 +112,6 @@ def _route(view: View, world: World, workers: Workers) -> Route:
 
 def _remember(request: Request, response: Response) -> None:
     """What the reader has chosen in the address stays chosen."""
-    for name in ("lang", "theme"):
-        if name in request.query_params:
-            cookie(response, name, request.query_params[name][:16])
+    for name, known in (("lang", LANGUAGES), ("theme", THEMES)):
+        if request.query_params.get(name) in known:
+            cookie(response, name, request.query_params[name])

@@ -159,7 +159,7 @@ class Form:
             values[name] = _written(value)
         pairs += [(name, text) for name, texts in values.items() for text in texts]
         pairs += [(SET, text) for text in self.settings]
-        return f"/{view}" + (f"?{urlencode(pairs)}" if pairs else "")
+        return f"/{view}" + (f"?{urlencode(pairs, errors='replace')}" if pairs else "")
 
     def with_keys(self, keys: Mapping[str, Any]) -> Form:
         """The same request with keys of the job file, or fields, set; None takes one out."""

@@ -29,6 +29,7 @@ _READ_BYTES: Final = 24 * 2**20
 _ARCHIVES: Final = frozenset(
     [".gz", ".bz2", ".xz", ".zst", ".zip", ".tar", ".tgz", ".7z", ".rar", ".lz4"]
 )
+_LONGEST_NAME: Final = 255
 _UNSAFE: Final = re.compile(r"[^\w.\- ]+")
 
 
@@ -84,7 +85,7 @@ def _of_paths(paths: Sequence[str], form: Form, world: World) -> DataProfile:
 
 def _counting(form: Form) -> Mapping[str, Any]:
     """What decides how tokens are counted; without a model characters are."""
-    model, tokenizer = form.text("model"), form.text("tokenizer")
+    model, tokenizer = (_placed(name, form) for name in ("model", "tokenizer"))
     if not model and not tokenizer:
         tokenizer = "approximate"
     return {
@@ -94,17 +95,24 @@ def _counting(form: Form) -> Mapping[str, Any]:
     }
 
 
+def _placed(field: str, form: Form) -> str:
+    """A name, or the path of what lies in a folder that may be read."""
+    from tuneplan.planner.dataset import beside
+
+    said = form.text(field)
+    if not may_name(said, form.roots):
+        refused = not_allowed(said, form.roots)
+        raise InvalidRequest([Mistake(message=refused, path=field, value=said)])
+    named = said and len(said) < _LONGEST_NAME
+    return beside(Path(form.base_path), said) if named else said
+
+
 def _profiled(paths: Sequence[str], form: Form, size_bytes: int) -> DataProfile:
     from tuneplan.planner.profile_data import profile_data
 
     form.refuse_mistakes()
-    counting = dict(_counting(form))
-    for name in ("model", "tokenizer"):
-        if counting[name] and not may_name(counting[name], form.roots):
-            refused = not_allowed(counting[name], form.roots)
-            raise InvalidRequest([Mistake(message=refused, path=name)])
     sample = _READ_BYTES if size_bytes > _WHOLE_UP_TO_BYTES else None
-    return profile_data(paths, workers=1, sample_bytes=sample, **counting)
+    return profile_data(paths, workers=1, sample_bytes=sample, **_counting(form))
 
 
 def _stamps(paths: Sequence[str]) -> Iterator[tuple[str, int, int]]:

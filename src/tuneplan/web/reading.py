@@ -80,8 +80,9 @@ async def _sent(request: Request, settings: Settings) -> Any:
                 elif value.filename:
                     content = await value.read()
                     yield name, Upload(name=value.filename[:200], content=content)
-    except HTTPException as error:
-        text = message("form_does_not_read", "the form does not read: {why}", why=error.detail)
+    except (HTTPException, UnicodeError) as error:  # the latter of a charset that the form names
+        why = getattr(error, "detail", str(error))
+        text = message("form_does_not_read", "the form does not read: {why}", why=why)
         raise _invalid(text) from None
 
 
@@ -103,7 +104,7 @@ def _texts(name: str, value: Any) -> list[str]:
         return ["true" if value else "false"]
     if isinstance(value, str | int | float):
         return [str(value)]
-    if isinstance(value, list):
+    if isinstance(value, list) and not any(isinstance(one, list) for one in value):
         return [text for one in value for text in _texts(name, one)]
     text = message("field_is_no_value", "{name} is neither text nor number", name=name[:80])
     raise _invalid(text, path=name[:80])

@@ -88,7 +88,10 @@ class Safety:
         if _from_elsewhere(scope["method"], headers):
             return _plain(403, say("another site asked for this"))
         length = headers.get("content-length", "0")
-        if not length.isdigit() or int(length[:18]) > self.settings.upload_limit_bytes:
+        if (
+            not (length.isascii() and length.isdigit())
+            or int(length[:18]) > self.settings.upload_limit_bytes
+        ):
             return _plain(413, say("more was sent than is taken"))
         return None
 
@@ -126,7 +129,12 @@ def _from_elsewhere(method: str, headers: Headers) -> bool:
     origin = headers.get("origin")
     if method != "POST" or origin is None:
         return False
-    return urlsplit(origin).netloc.lower() != headers.get("host", "").strip().lower()
+    try:
+        said = urlsplit(origin)
+    except ValueError:
+        return True
+    ours = headers.get("host", "").strip().lower()
+    return said.scheme not in ("http", "https") or said.netloc.lower() != ours
 
 
 def _with_headers(send: Send) -> Send:
@@ -140,6 +148,11 @@ def _with_headers(send: Send) -> Send:
         await send(message)
 
     return sent
+
+
+def encoded(text: str) -> bytes:
+    """UTF-8; halves of surrogate pairs, which escapes in YAML and JSON can name, become ``?``."""
+    return text.encode("utf-8", "replace")
 
 
 def cookie(response: Any, name: str, value: str) -> None:
