@@ -6,6 +6,7 @@ are never mixed in one line of output.
 
 from __future__ import annotations
 
+import math
 import re
 from decimal import Decimal
 from typing import Final
@@ -98,6 +99,9 @@ _MONEY: Final = re.compile(
 )
 
 
+_MOST: Final = 1e100  # of anything that is written with a unit
+
+
 def _parse(text: str | float, units: dict[str, float] | dict[str, int], kind: str) -> float:
     example = {
         "size": "80 GiB",
@@ -106,7 +110,8 @@ def _parse(text: str | float, units: dict[str, float] | dict[str, int], kind: st
         "arithmetic rate": "989 TFLOP/s",
     }[kind]
     match = _QUANTITY.match(text) if isinstance(text, str) else None
-    if match is None or match["unit"] is None:
+    number = float(match["number"].replace("_", "").replace(",", "")) if match else math.inf
+    if match is None or match["unit"] is None or number > _MOST:
         raise InvalidQuantity(
             message(
                 "quantity_without_unit",
@@ -126,7 +131,7 @@ def _parse(text: str | float, units: dict[str, float] | dict[str, int], kind: st
                 units=", ".join(units),
             )
         )
-    return float(match["number"].replace("_", "").replace(",", "")) * units[match["unit"]]
+    return number * units[match["unit"]]
 
 
 def parse_bytes(text: str | float) -> int:

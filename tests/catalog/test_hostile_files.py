@@ -15,7 +15,8 @@ from tuneplan.catalog.model_entries import read_config
 from tuneplan.catalog.model_files import stored_weights
 from tuneplan.catalog.models import load_models
 from tuneplan.catalog.offers import load_offers
-from tuneplan.errors import InvalidRequest, UnreadableFile
+from tuneplan.errors import InvalidQuantity, InvalidRequest, UnreadableFile
+from tuneplan.units import parse_bytes
 
 CHIPS = load_accelerators()
 ITSELF = "{key}: &x [*x]\n"
@@ -152,3 +153,34 @@ def test_characters_that_yaml_does_not_take_are_a_mistake(key: str, tmp_path: Pa
     path = write(tmp_path / f"{key}.yaml", f"{key}: \x07\n")
     with pytest.raises((InvalidRequest, UnreadableFile), match="not valid YAML"):
         prices(path) if key == "offers" else load_accelerators([path])
+
+
+TIMED = """\
+accelerators:
+  - name: X
+    like: NVIDIA L4
+    kernels:
+      streaming: 20 GB/s
+      cast: 20 GB/s
+      strided: 20 GB/s
+      host_operation_microseconds: 3
+      synchronous: false
+      products: {{{products}: {{m: [1, 2], n: [1], k: [1], microseconds: [1, 2]}}}}
+      attention: {{dtype: {attention}, head_dims: [64], lengths: [8], heads: [2], gflop_per_s: [9]}}
+"""
+
+
+def test_only_what_a_chip_computes_in_can_have_been_timed(tmp_path: Path) -> None:
+    good = TIMED.format(products="bfloat16", attention="bfloat16")
+    assert len(load_accelerators([write(tmp_path / "good.yaml", good)]).accelerators) > 1
+    path = write(tmp_path / "chips.yaml", TIMED.format(products="int3", attention="nope"))
+    with pytest.raises(InvalidRequest) as told:
+        load_accelerators([path])
+    assert [one.message.code for one in told.value.mistakes] == ["unknown_dtype"] * 2
+    assert [one.line for one in told.value.mistakes] == [10, 11]
+
+
+@pytest.mark.parametrize("size", ["9e999 GiB", "1" + "0" * 400 + " GB"])
+def test_a_size_beyond_every_number_is_a_mistake(size: str) -> None:
+    with pytest.raises(InvalidQuantity):
+        parse_bytes(size)

@@ -86,7 +86,7 @@ def _read(section: Section, known: AcceleratorCatalog) -> AcceleratorEntry:
         as_of=section.read("as_of", values.day_text, default=""),
         uncertain="",
         remark=section.read("remark", values.text, default=""),
-        kernels=read_kernels(section, file) or chip.kernels,
+        kernels=read_kernels(section, file, chip.dense_flop_per_s) or chip.kernels,
     )
     return AcceleratorEntry(
         accelerator=chip,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tuneplan.catalog import values
 from tuneplan.errors import InvalidQuantity
-from tuneplan.language import message
+from tuneplan.language import Message, message
 from tuneplan.spec.kernels import (
     AttentionCurve,
     GemmCurve,
@@ -59,8 +59,11 @@ def attention_curve(measured: MeasuredAttention, peaks: Mapping[str, float]) -> 
     )
 
 
-def read_kernels(section: Section, source: str) -> MeasuredKernels | None:
-    """What stands under ``kernels`` of an entry of an accelerator file; None where nothing does."""
+def read_kernels(section: Section, source: str, dtypes: Collection[str]) -> MeasuredKernels | None:
+    """What stands under ``kernels`` of an entry of an accelerator file; None where nothing does.
+
+    ``dtypes`` are those that the chip has a dense rate for: only these can be timed.
+    """
     from tuneplan.catalog.documents import Section as Inner
 
     found = section.get("kernels")
@@ -70,10 +73,10 @@ def read_kernels(section: Section, source: str) -> MeasuredKernels | None:
         section.mistakes.add(message("not_a_mapping_here", "this must be a mapping"), found)
         return None
     inner = Inner(found, section.mistakes)
-    products = _products(inner)
+    products = _products(inner, dtypes)
     kernels = MeasuredKernels(
         products=products,
-        attention=_attention(inner),
+        attention=_attention(inner, dtypes),
         streaming_bytes_per_s=inner.require("streaming", values.bandwidth, default=1.0),
         cast_bytes_per_s=inner.require("cast", values.bandwidth, default=1.0),
         strided_bytes_per_s=inner.require("strided", values.bandwidth, default=1.0),
@@ -86,7 +89,7 @@ def read_kernels(section: Section, source: str) -> MeasuredKernels | None:
     return kernels if products else None
 
 
-def _products(section: Section) -> tuple[MeasuredProducts, ...]:
+def _products(section: Section, dtypes: Collection[str]) -> tuple[MeasuredProducts, ...]:
     listed = section.get("products")
     if listed is None or not isinstance(listed.value, dict) or not listed.value:
         section.mistakes.add(
@@ -96,6 +99,9 @@ def _products(section: Section) -> tuple[MeasuredProducts, ...]:
         return ()
     kept = []
     for dtype, at in listed.value.items():
+        if dtypes and dtype not in dtypes:
+            section.mistakes.add(_not_timed(dtype, dtypes), at)
+            continue
         read = _grid(at, section, ("m", "n", "k"), "microseconds")
         if read is not None:
             (m, n, k), times = read
@@ -107,7 +113,7 @@ def _products(section: Section) -> tuple[MeasuredProducts, ...]:
     return tuple(kept)
 
 
-def _attention(section: Section) -> MeasuredAttention | None:
+def _attention(section: Section, dtypes: Collection[str]) -> MeasuredAttention | None:
     found = section.get("attention")
     if found is None:
         return None
@@ -115,13 +121,23 @@ def _attention(section: Section) -> MeasuredAttention | None:
     if read is None:
         return None
     (head_dims, lengths, heads), rates = read
+    at = found.value.get("dtype")
+    dtype = str(at.value) if at is not None else "bfloat16"
+    if at is not None and dtypes and dtype not in dtypes:
+        section.mistakes.add(_not_timed(dtype, dtypes), at)
     return MeasuredAttention(
-        dtype=values.text(found.value["dtype"].value) if "dtype" in found.value else "bfloat16",
+        dtype=dtype,
         head_dims=head_dims,
         lengths=lengths,
         heads=heads,
         flop_per_s=tuple(one * 1e9 for one in rates),
     )
+
+
+def _not_timed(dtype: str, dtypes: Collection[str]) -> Message:
+    """The chip has no dense rate for what was timed."""
+    words = ", ".join(dtypes)
+    return message("unknown_dtype", "{value!r} is none of {words}", value=dtype, words=words)
 
 
 def _grid(
