@@ -5,6 +5,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from io import StringIO
 from pathlib import Path
 
@@ -191,3 +192,15 @@ def test_the_store_lies_where_the_variables_say() -> None:
     assert store_path({"TUNEPLAN_STORE": "/data/runs.db"}) == Path("/data/runs.db")
     assert store_path({"XDG_DATA_HOME": "/data"}) == Path("/data/tuneplan/measurements.sqlite3")
     assert store_path({"XDG_DATA_HOME": "relative"}).is_absolute()
+
+
+def test_the_database_of_another_program_is_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "other.sqlite3"
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("CREATE TABLE bookmarks (address TEXT)")
+        other.commit()
+    before = path.read_bytes()
+    with pytest.raises(UnreadableFile, match="another program"):
+        Store(path)
+    assert path.read_bytes() == before
+    assert [one.name for one in tmp_path.iterdir()] == ["other.sqlite3"]

@@ -33,6 +33,19 @@ def m001_measurements(connection: sqlite3.Connection) -> None:
 MIGRATIONS: Final[tuple[Migration, ...]] = (m001_measurements,)
 
 
+def refuse_foreign(connection: sqlite3.Connection) -> None:
+    """See that a file is new or ours before anything in it changes.
+
+    Raises:
+        sqlite3.DatabaseError: It holds tables of another program.
+    """
+    tables = {
+        name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type='table'")
+    }
+    if tables and "migrations" not in tables:
+        raise sqlite3.DatabaseError("it is the database of another program")
+
+
 def migrate(connection: sqlite3.Connection) -> None:
     """Do the steps that are not done; two processes that open a new file at once do each once.
 

@@ -20,7 +20,12 @@ from tuneplan.errors import InvalidRequest, Mistake, UnreadableFile
 from tuneplan.frozen import dataclass
 from tuneplan.language import message
 from tuneplan.spec.measurement import Measurement
-from tuneplan.store.migrations import UnknownMigration, migrate, needs_migration
+from tuneplan.store.migrations import (
+    UnknownMigration,
+    migrate,
+    needs_migration,
+    refuse_foreign,
+)
 
 _WAIT_S: Final = 60.0
 _LONGEST_LINE: Final = 64 * 2**20
@@ -55,6 +60,7 @@ class Store:
                 raise
 
     def _prepare(self) -> None:
+        refuse_foreign(self._connection)
         execute = self._connection.execute
         execute("PRAGMA journal_mode = WAL")
         execute("PRAGMA synchronous = FULL")
