@@ -46,7 +46,7 @@ COMMAND_LINES = (
 NO_SENTENCES = re.compile(
     r"best fit|first fit|of which|is free|total capacity|tuneplan [a-z -]+( \[|:)|tuneplan .*--"
     # Citations.
-    r"|\w\.(py|cpp|yaml|md)\b|transformers models|Uptime Institute|\[\d+\] |under accelerators|"
+    r"|\w\.(py|cpp|yaml|md)\b|transformers (models|integrations)|Uptime Institute|\[\d+\] |under accelerators|"
     r"median of|CUDA out of memory"
 )
 

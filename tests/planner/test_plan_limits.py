@@ -258,3 +258,24 @@ def test_a_plan_ranks_spot_offers_with_what_interruptions_cost(tmp_path: Path) -
 
     assert chosen("100 h") == "spot"
     assert chosen("3 min") == "steady"
+
+
+def test_samples_longer_than_a_packed_row_are_counted_by_estimate_and_plan():
+    """A tenth lies above the 90th percentile; rows of that length lose as much as single ones."""
+    written = {
+        "data": {"num_samples": 400, "quantiles": {"p50": 40, "p90": 100, "max": 400}},
+        "hardware": {"accelerator": A100, "accelerators_per_node": 1},
+    }
+    single = {"max_length": 100, "per_device_train_batch_size": 1}
+    (cut,) = (
+        one.message
+        for one in estimate_job(job(**written, training=single), SOURCES).notices
+        if one.message.code == "samples_cut"
+    )
+    asked = job(**written, training={**single, "packing": True})
+    for notices in (estimate_job(asked, SOURCES).notices, plan_job(asked, SOURCES).notices):
+        (told,) = (one.message for one in notices if one.message.code == "samples_cut_packed")
+        assert "10% of the samples" in str(told)
+        assert told.params["lost"] == cut.params["lost"] > 0.1
+    whole = job(**written, training={**single, "packing": True, "max_length": 400})
+    assert "samples_cut_packed" not in codes(plan_job(whole, SOURCES))

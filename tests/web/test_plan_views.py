@@ -224,3 +224,19 @@ def test_answers_obey_their_schemas(page: TestClient) -> None:
     for view, query in (("levers", ON_L4), ("compare", ON_L4), ("plan", CARDS)):
         document = page.get(f"/api/{view}?{query}").json()
         jsonschema.Draft202012Validator(json_schema(view)).validate(document)
+
+
+def test_a_plan_shows_what_to_heed_and_what_was_assumed(page: TestClient) -> None:
+    query = f"{CARDS}&max_length=512&packing=true"
+    answer = page.get(f"/api/plan?{query}").json()
+    assert "samples_cut_packed" in {one["code"] for one in answer["warnings"]}
+    shown = page.get(f"/plan?{query}", headers={"HX-Request": "true"}).text
+    elements = Elements(shown)
+    for name in ("remarks", "assumptions"):
+        assert elements.one("section", id=name)
+    text = " ".join(elements.text.split())
+    for told in answer["warnings"]:
+        assert told["message"] in text
+    assert answer["assumptions"]
+    for assumed in answer["assumptions"]:
+        assert assumed["reason"] in text

@@ -54,23 +54,35 @@ def once(notices: Iterable[Notice]) -> tuple[Notice, ...]:
 
 
 def _cut(resolved: Resolved) -> Iterator[Notice]:
-    """Samples that ``max_length`` cuts, where they are single sequences that are not packed."""
+    """Samples that ``max_length`` cuts, where they are single sequences; packed ones too.
+
+    Source: trl 1.16 ``data_utils.py``: ``_pack_bfd`` truncates to a row, ``_pack_wrapped`` does
+    not.
+    """
     statistics, recipe = resolved.dataset.statistics, resolved.recipe
-    if statistics is None or recipe.packing or recipe.sequences_per_sample != 1:
+    if statistics is None or recipe.sequences_per_sample != 1:
         return
     lengths = sample_lengths(statistics)
     longer = float(np.mean(lengths > recipe.max_length))
     if longer < _WORTH_SAYING:
         return
     lost = float(np.maximum(lengths - recipe.max_length, 0).sum() / lengths.sum())
-    text = message(
-        "samples_cut",
-        "{share:.0%} of the samples are longer than {length} tokens and are cut there: {lost:.0%} "
-        "of all tokens are not trained on",
-        share=longer,
-        length=recipe.max_length,
-        lost=lost,
-    )
+    figures = {"share": longer, "length": recipe.max_length, "lost": lost}
+    if recipe.packing:
+        text = message(
+            "samples_cut_packed",
+            "{share:.0%} of the samples are longer than a packed row of {length} tokens and are "
+            "cut there: {lost:.0%} of all tokens are not trained on, unless the framework joins "
+            "all samples first and then cuts the rows (TRL: packing_strategy: wrapped)",
+            **figures,
+        )
+    else:
+        text = message(
+            "samples_cut",
+            "{share:.0%} of the samples are longer than {length} tokens and are cut there: "
+            "{lost:.0%} of all tokens are not trained on",
+            **figures,
+        )
     yield Notice(message=text, path="training.max_length")
 
 

@@ -34,6 +34,15 @@ def assumptions_section(
     return Section(name="assumptions", title=say("Assumptions"), blocks=tuple(blocks))
 
 
+def assumed_section(assumptions: Sequence[Assumption]) -> Section:
+    """Every assumption of a search, or that there is none."""
+    if assumptions:
+        block: Block = assumption_table(assumptions)
+    else:
+        block = Paragraph(text=say("Nothing had to be assumed."), tone="quiet")
+    return Section(name="assumptions", title=say("Assumptions"), blocks=(block,))
+
+
 def assumption_table(assumptions: Sequence[Assumption]) -> Table:
     """Each assumption with its source and how to say otherwise."""
     return Table(

@@ -27,6 +27,8 @@ from tuneplan.report.sections.alternatives import (
     short_accelerator,
     verdict_cell_text,
 )
+from tuneplan.report.sections.ledger import assumed_section
+from tuneplan.report.sections.remarks import remarks_section
 from tuneplan.report.tables import UNKNOWN, money_range_text, time_range_text
 from tuneplan.report.verdict import fit_sentence, ranges_sentence, run_sentences
 from tuneplan.report.view import (
@@ -73,6 +75,11 @@ def plan_sections(answer: PlanAnswer, page: PlanPage) -> tuple[PageSection, ...]
         found = [_best(answer, page), _list(answer, page), _better(answer, page)]
     if answer.rejected.by_reason:
         found.append(_why_not(answer, page))
+    for told in (
+        remarks_section(answer.lint, answer.warnings),
+        assumed_section(answer.assumptions),
+    ):
+        found.append(PageSection(name=told.name, title=told.title, blocks=told.blocks))
     return tuple(found)
 
 
