@@ -46,8 +46,8 @@ COMMAND_LINES = (
 NO_SENTENCES = re.compile(
     r"best fit|first fit|of which|is free|total capacity|tuneplan [a-z -]+( \[|:)|tuneplan .*--"
     # Citations.
-    r"|\w\.(py|cpp|yaml|md)\b|transformers (models|integrations)|Uptime Institute|\[\d+\] |under accelerators|"
-    r"median of|CUDA out of memory"
+    r"|\w\.(py|cpp|yaml|md)\b|transformers (models|integrations)|Uptime Institute|\[\d+\] |"
+    r"under accelerators|median of|CUDA out of memory"
 )
 
 
