@@ -4,6 +4,7 @@ from typing import Any
 
 import sample_answers
 from tuneplan.contract.answers import PlanAnswer, Rejected, Rejection
+from tuneplan.report.labels import cards_text
 from tuneplan.report.page import Page
 from tuneplan.report.plan import plan_text
 
@@ -36,7 +37,7 @@ def test_an_entry_says_in_how_many_steps_it_trains() -> None:
 
 def test_a_batch_that_is_too_large_is_told_by_cards_and_batch() -> None:
     text = text_of(plan_of(rejection("other_global_batch", 9, example=CARDS)))
-    assert "16 x NVIDIA L4, batch 4 on each" in text
+    assert "2 machines x 8 NVIDIA L4, batch 4 on each" in text
 
 
 def test_an_example_without_its_number_of_machines_claims_no_number_of_cards() -> None:
@@ -68,4 +69,33 @@ def test_the_nearest_that_would_do_is_shown_where_there_is_one() -> None:
     reasons = (rejection("budget", 60), rejection("deadline", 40, nearest_feasible=CARDS))
     text = text_of(plan_of(*reasons, empty=True))
     assert "To relax first: limits.deadline" in text
-    assert "The nearest that would do: 16 x NVIDIA L4, LoRA, batch 4 x 1" in text
+    assert "The nearest that would do: 2 machines x 8 NVIDIA L4, LoRA, batch 4 x 1" in text
+
+
+def test_cards_of_several_machines_are_told_by_machine() -> None:
+    assert cards_text("NVIDIA L40S", 2, 1) == "2 x NVIDIA L40S"
+    assert cards_text("NVIDIA L40S", 2, 2) == "2 machines x 1 NVIDIA L40S"
+    assert cards_text("NVIDIA L40S", 16, 2) == "2 machines x 8 NVIDIA L40S"
+
+
+def without_costs(answer: PlanAnswer, *, timed: bool) -> PlanAnswer:
+    gone: dict[str, Any] = {"cost": None} if timed else {"cost": None, "time": None}
+    entries = [
+        one.model_copy(update={"labels": [], "estimate": one.estimate.model_copy(update=gone)})
+        for one in answer.entries
+    ]
+    return answer.model_copy(update={"entries": entries})
+
+
+def test_without_data_no_plan_is_called_the_cheapest() -> None:
+    text = text_of(without_costs(sample_answers.plan(), timed=False))
+    assert "cheapest" not in text
+    assert "least card-time a step first" in text
+    assert "Duration and cost need the data: a file (--data)" in text
+
+
+def test_without_a_price_card_hours_order_the_plans() -> None:
+    text = text_of(without_costs(sample_answers.plan(), timed=True))
+    assert "fewest card-hours first" in text
+    assert "so no cost is known" in text
+    assert "cheapest" not in text

@@ -14,7 +14,7 @@ from tuneplan.planner.compare import Compared
 from tuneplan.report.errors import errors_document
 from tuneplan.report.estimate_answer import estimate_body
 from tuneplan.report.labels import method_label
-from tuneplan.report.sections.alternatives import short_accelerator
+from tuneplan.report.sections.alternatives import short_cards
 
 _LETTERS: Final = "ABCDEFGH"
 MOST_PLANS: Final = 4
@@ -67,10 +67,9 @@ def _name(letter: str, body: EstimateBody) -> str:
     if body.hardware is None:
         return say("{letter}: {method}", letter=letter, method=method)
     return say(
-        "{letter}: {count} x {card}, {method}",
+        "{letter}: {cards}, {method}",
         letter=letter,
-        count=body.hardware.count,
-        card=short_accelerator(body.hardware.accelerator),
+        cards=short_cards(body.hardware),
         method=method,
     )
 

@@ -6,7 +6,7 @@ from tuneplan.contract.answers import PlanAnswer
 from tuneplan.contract.checked import CheckAnswer
 from tuneplan.language import say
 from tuneplan.report.estimate import stated_cards
-from tuneplan.report.labels import goal_label
+from tuneplan.report.plan import order_text
 from tuneplan.report.sections.alternatives import estimate_alternatives, plan_alternatives
 from tuneplan.report.sections.cost import cost_section
 from tuneplan.report.sections.disks import disks_section
@@ -72,7 +72,7 @@ def plan_document(answer: PlanAnswer, first: CheckAnswer | None) -> Document:
         subtitle=say(
             "{count} {count:~plan/plans}, {goal} first",
             count=len(answer.entries),
-            goal=goal_label(answer.goal),
+            goal=order_text(answer),
         ),
         as_of=answer.as_of,
         language=answer.language,

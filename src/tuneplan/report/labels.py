@@ -186,6 +186,15 @@ def layout_label(strategy: str) -> str:
     }.get(strategy, strategy)
 
 
+def cards_text(name: str, count: int, nodes: int = 1) -> str:
+    """``8 x NVIDIA L4``; over machines ``2 machines x 4 NVIDIA L4``: a network lies between."""
+    if nodes > 1 and count % nodes == 0:
+        return say(
+            "{nodes} machines x {count} {name}", nodes=nodes, count=count // nodes, name=name
+        )
+    return f"{count} x {name}"
+
+
 def goal_label(goal: str) -> str:
     """A goal, or what a plan is the best at."""
     return {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tuneplan.contract.answers import Lever, PlanAnswer, PlanEntry, Rejection, Time
 from tuneplan.language import say
-from tuneplan.report.labels import goal_label, layout_label, method_label
+from tuneplan.report.labels import cards_text, goal_label, layout_label, method_label
 from tuneplan.report.learned import figure_label
 from tuneplan.report.learned import range_text as figure_range_text
 from tuneplan.report.ledger import ledger
@@ -67,12 +67,14 @@ def _blocks(answer: PlanAnswer, page: Page, *, full: bool) -> Iterator[Renderabl
             "{model}: {count} {count:~plan/plans}, {goal} first",
             model=value_text(answer.job.get("model")),
             count=len(answer.entries),
-            goal=goal_label(answer.goal),
+            goal=order_text(answer),
         )
     )
     if answer.entries:
         yield _ranking(answer.entries)
         yield paragraph(_legend(answer.entries), style="dim")
+        if (unknown := unknown_sentence(answer)) is not None:
+            yield paragraph(unknown)
         yield from _best(answer)
         if answer.lint:
             yield from lint_blocks(answer.lint)
@@ -86,6 +88,35 @@ def _blocks(answer: PlanAnswer, page: Page, *, full: bool) -> Iterator[Renderabl
         yield paragraph(lever_text(answer.next_best_lever))
     yield from _search(answer)
     yield from ledger(answer.assumptions, answer.warnings, page, full=full)
+
+
+def order_text(answer: PlanAnswer) -> str:
+    """What the first plan is the best at: never the cheapest where no cost is known."""
+    if answer.goal != "cheapest" or is_priced(answer):
+        return goal_label(answer.goal)
+    return say("fewest card-hours") if is_timed(answer) else say("least card-time a step")
+
+
+def is_priced(answer: PlanAnswer) -> bool:
+    """Whether any cost is known; true without entries, of which nothing is said."""
+    return not answer.entries or any(one.estimate.cost for one in answer.entries)
+
+
+def is_timed(answer: PlanAnswer) -> bool:
+    """Whether any duration is known: not without the data."""
+    return any(one.estimate.time and one.estimate.time.total_s for one in answer.entries)
+
+
+def unknown_sentence(answer: PlanAnswer) -> str | None:
+    """Why durations and costs are missing, what would give them, and what orders instead."""
+    if is_priced(answer):
+        return None
+    if is_timed(answer):
+        return say("No offer has a price for these cards, so no cost is known.")
+    return say(
+        "Duration and cost need the data: a file (--data), or how many samples "
+        "(data.num_samples) of how many tokens (data.mean_tokens)."
+    )
 
 
 def _moved(answer: PlanAnswer) -> Iterator[RenderableType]:
@@ -132,7 +163,9 @@ def _ranking(entries: Sequence[PlanEntry]) -> RenderableType:
 def _row(entry: PlanEntry) -> tuple[str, ...]:
     estimate = entry.estimate
     hardware, time = estimate.hardware, estimate.time
-    on = f"{hardware.count} x {hardware.accelerator}" if hardware else UNKNOWN
+    on = UNKNOWN
+    if hardware is not None:
+        on = cards_text(hardware.accelerator, hardware.count, hardware.nodes)
     fit = estimate.fit
     if fit is not None and not isinstance(fit, list) and fit.verdict != "fits":
         on += f" ({verdict_text(fit.verdict)}, {percent_text(fit.probability_fits)})"
@@ -296,7 +329,9 @@ def _example(code: str, settings: dict[str, Any] | None) -> str:
     if not settings:
         return UNKNOWN
     name, cards = (settings.get("hardware.accelerator"), _num_cards(settings))
-    on = f"{cards} x {name}" if name and cards else str(name or "")
+    on = str(name or "")
+    if name and cards:
+        on = cards_text(on, cards, settings["hardware.num_nodes"])
     if code != _OTHER_BATCH:
         return ", ".join(part for part in (on, how_text(settings)) if part)
     rows = settings.get("training.per_device_train_batch_size")

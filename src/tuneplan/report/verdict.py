@@ -10,7 +10,7 @@ from tuneplan.contract.answers import Cost, EstimateBody, Fit, FitOn
 from tuneplan.contract.traced import TraceAnswer
 from tuneplan.language import say
 from tuneplan.report.dates import date_text
-from tuneplan.report.labels import method_label
+from tuneplan.report.labels import cards_text, method_label
 from tuneplan.report.tables import UNKNOWN, money_range_text, time_range_text, value_text
 from tuneplan.units import format_count, format_gib
 
@@ -32,9 +32,10 @@ def title(answer: EstimateBody | TraceAnswer) -> str:
     if answer.hardware is not None:
         parts.append(
             say(
-                "on {count} x {name}",
-                count=answer.hardware.count,
-                name=answer.hardware.accelerator,
+                "on {cards}",
+                cards=cards_text(
+                    answer.hardware.accelerator, answer.hardware.count, answer.hardware.nodes
+                ),
             )
         )
     return ", ".join(parts)

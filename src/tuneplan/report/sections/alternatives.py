@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tuneplan.contract.answers import EstimateBody, Fit, FitOn, PlanAnswer, PlanEntry
+from tuneplan.contract.answers import EstimateBody, Fit, FitOn, Hardware, PlanAnswer, PlanEntry
 from tuneplan.contract.checked import BestChange
 from tuneplan.language import say
 from tuneplan.report.amounts import (
@@ -18,6 +18,7 @@ from tuneplan.report.amounts import (
     signed_money_cell,
     words,
 )
+from tuneplan.report.labels import cards_text
 from tuneplan.report.plan import how_text, lever_text, rejected_example
 from tuneplan.report.plan_charts import NARROW, WIDE, Option, cost_time_scatter, memory_bar
 from tuneplan.report.sections.memory import memory_chart
@@ -48,13 +49,13 @@ def entry_name(entry: PlanEntry) -> str:
     hardware = entry.estimate.hardware
     if hardware is None:
         return str(entry.rank)
-    return f"{entry.rank}: {hardware.count} x {short_accelerator(hardware.accelerator)}"
+    return f"{entry.rank}: {short_cards(hardware)}"
 
 
 def full_name(entry: PlanEntry) -> str:
     """``Plan 1: 2 x NVIDIA L4, LoRA, ZeRO-2, batch 1 x 8``."""
     hardware = entry.estimate.hardware
-    on = f"{hardware.count} x {hardware.accelerator}" if hardware else ""
+    on = cards_text(hardware.accelerator, hardware.count, hardware.nodes) if hardware else ""
     how = ", ".join(part for part in (on, how_text(entry.settings)) if part)
     return say("Plan {rank}: {how}", rank=entry.rank, how=how)
 
@@ -62,6 +63,11 @@ def full_name(entry: PlanEntry) -> str:
 def short_accelerator(accelerator: str) -> str:
     """A card without its maker, as charts have room for: ``RTX 4090``."""
     return accelerator.removeprefix("NVIDIA ").removeprefix("GeForce ").removeprefix("AMD ")
+
+
+def short_cards(hardware: Hardware) -> str:
+    """What a plan runs on, the card without its maker: ``2 x L4``."""
+    return cards_text(short_accelerator(hardware.accelerator), hardware.count, hardware.nodes)
 
 
 def scatter(answer: PlanAnswer) -> Chart | None:
@@ -128,7 +134,9 @@ def _shortlist(answer: PlanAnswer) -> Table:
 def _row(entry: PlanEntry, first: PlanEntry) -> tuple[Cell, ...]:
     estimate = entry.estimate
     hardware, time, fit = estimate.hardware, estimate.time, estimate.fit
-    on = f"{hardware.count} x {hardware.accelerator}" if hardware else UNKNOWN
+    on = UNKNOWN
+    if hardware is not None:
+        on = cards_text(hardware.accelerator, hardware.count, hardware.nodes)
     key = f"alternatives.plan_{entry.rank}"
     return (
         count_cell(entry.rank),

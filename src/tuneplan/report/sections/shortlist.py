@@ -17,14 +17,23 @@ from tuneplan.report.amounts import (
     range_cell,
     words,
 )
-from tuneplan.report.labels import goal_label
-from tuneplan.report.plan import how_text, lever_text, nothing_sentences, rejected_example
+from tuneplan.report.labels import cards_text, goal_label
+from tuneplan.report.plan import (
+    how_text,
+    is_priced,
+    lever_text,
+    nothing_sentences,
+    order_text,
+    rejected_example,
+    unknown_sentence,
+)
 from tuneplan.report.plan_charts import NARROW, WIDE, Option, cost_time_scatter
 from tuneplan.report.sections.alternatives import (
     against_cell,
     full_name,
     option_of,
     short_accelerator,
+    short_cards,
     verdict_cell_text,
 )
 from tuneplan.report.sections.ledger import assumed_section
@@ -105,18 +114,22 @@ def _best(answer: PlanAnswer, page: PlanPage) -> PageSection:
     if isinstance(fit, Fit):
         blocks.append(Paragraph(text=fit_sentence(fit), tone=fit.verdict))
     blocks += [Paragraph(text=text) for text in run_sentences(best.estimate, answer.as_of)]
+    if (unknown := unknown_sentence(answer)) is not None:
+        blocks.append(Paragraph(text=unknown))
     chart = _scatter(answer, page)
     if chart is not None:
         blocks.append(chart)
-    return PageSection(name="plan", title=_title(answer.goal), blocks=tuple(blocks))
+    return PageSection(name="plan", title=_title(answer), blocks=tuple(blocks))
 
 
-def _title(goal: str) -> str:
+def _title(answer: PlanAnswer) -> str:
+    if not is_priced(answer) and answer.goal != "fastest":
+        return say("The first plan: {order}", order=order_text(answer))
     return {
         "cheapest": say("The cheapest plan"),
         "fastest": say("The fastest plan"),
         "balanced": say("The plan that balances time and cost"),
-    }.get(goal, say("Plan"))
+    }.get(answer.goal, say("Plan"))
 
 
 def _scatter(answer: PlanAnswer, page: PlanPage) -> Chart | None:
@@ -174,7 +187,7 @@ def candidate_text(settings: Mapping[str, Any]) -> str:
     )
     on = ""
     if name and isinstance(nodes, int) and isinstance(cards, int):
-        on = f"{nodes * cards} x {short_accelerator(str(name))}"
+        on = cards_text(short_accelerator(str(name)), nodes * cards, nodes)
     return ", ".join(part for part in (on, how_text(dict(settings))) if part)
 
 
@@ -262,7 +275,7 @@ def _row(entry: PlanEntry, first: PlanEntry, page: PlanPage) -> tuple[Cell, ...]
     hardware, time, fit = estimate.hardware, estimate.time, estimate.fit
     on = UNKNOWN
     if hardware is not None:
-        on = f"{hardware.count} x {short_accelerator(hardware.accelerator)}"
+        on = short_cards(hardware)
     how = how_text(entry.settings)
     if entry.labels:
         labels = ", ".join(map(goal_label, entry.labels))
