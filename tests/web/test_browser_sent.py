@@ -72,6 +72,42 @@ def test_a_pasted_configuration_is_checked(
         assert page.locator("#text").input_value().replace("\r", "") == CONFIGURATION
 
 
+@pytest.mark.parametrize("view", ["check", "oom"])
+def test_the_button_stands_under_the_box_and_in_sight(journey: Journeys, view: str) -> None:
+    with journey(f"/{view}") as page:
+        button = page.locator("#form button.ask")
+        assert button.count() == 1
+        box, text = button.bounding_box(), page.locator("#text").bounding_box()
+        assert box is not None
+        assert text is not None
+        assert text["y"] + text["height"] < box["y"] < 900 - box["height"]
+
+
+def test_a_text_that_is_pasted_into_the_empty_box_is_sent(journey: Journeys) -> None:
+    with journey("/check?gpu=NVIDIA+L4") as page:
+        page.locator("#text").focus()
+        page.evaluate(
+            """text => {
+              const box = document.querySelector("#text");
+              box.dispatchEvent(new ClipboardEvent("paste", { bubbles: true }));
+              box.value = text;
+            }""",
+            CONFIGURATION,
+        )
+        page.locator("#summary").wait_for()
+        drawn(page)
+        assert "warmup_stepz" in page.locator("#keys").inner_text()
+
+
+def test_a_file_that_is_chosen_is_sent(journey: Journeys) -> None:
+    chosen = {"name": "a.yaml", "mimeType": "text/yaml", "buffer": CONFIGURATION.encode()}
+    with journey("/check?gpu=NVIDIA+L4") as page:
+        page.locator("#file").set_input_files([chosen])
+        page.locator("#summary").wait_for()
+        drawn(page)
+        assert "warmup_stepz" in page.locator("#keys").inner_text()
+
+
 def test_a_checked_job_opens_in_fit(journey: Journeys) -> None:
     with journey("/check?gpu=NVIDIA+L4") as page:
         sent(page, CONFIGURATION)

@@ -54,6 +54,17 @@ def test_the_json_is_that_of_the_command(tmp_path):
     assert plain == expected
 
 
+def test_what_does_not_fit_has_no_duration_and_no_bill_at_a_glance():
+    full = LLAMAFACTORY.replace("finetuning_type: lora", "finetuning_type: full")
+    query = "gpu=NVIDIA+L40S&count=1&samples=1000&mean_tokens=500"
+    shown = {}
+    for text in (LLAMAFACTORY, full):
+        asking, address = pasted(query, text=text)
+        glance, _, rest = asking.get(address).text.partition('id="time"')
+        shown[text] = ("<dt>Cost</dt>" in glance, rest.count("figures that it would have"))
+    assert shown == {LLAMAFACTORY: (True, 0), full: (False, 2)}
+
+
 @pytest.fixture(scope="module")
 def page() -> Elements:
     """A configuration with markup in it, in another language."""

@@ -78,6 +78,7 @@ def test_nothing_outside_the_allowed_folders_is_read(path):
     assert answered.status_code == 400
     (mistake,) = answered.json()["errors"]
     assert (mistake["code"], mistake["path"]) == ("path_not_allowed", "data.path")
+    assert "tuneplan serve --allow-path FOLDER" in mistake["how_to_fix"]
 
 
 def test_without_allowed_folders_no_file_is_read():

@@ -7,8 +7,8 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tuneplan.access.roots import may_name, not_allowed
-from tuneplan.errors import InvalidRequest, Mistake
+from tuneplan.access.roots import may_name, refused
+from tuneplan.errors import InvalidRequest
 from tuneplan.spec.stated import StatedJob
 
 # What reading a job tells about it, and the folder that we ourselves have chosen.
@@ -26,9 +26,7 @@ def refuse_outside(job: StatedJob, roots: Sequence[Path]) -> None:
         InvalidRequest: Each of the others, with its key.
     """
     outside = [
-        Mistake(message=not_allowed(text, roots), path=key, value=text)
-        for key, text in _texts(job)
-        if not may_name(text, roots)
+        refused(text, roots, path=key) for key, text in _texts(job) if not may_name(text, roots)
     ]
     if outside:
         raise InvalidRequest(outside)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from tuneplan.errors import Mistake
 from tuneplan.language import Message, message
 
 _NOWHERE: Final = Path("/nonexistent")
@@ -65,6 +66,25 @@ def may_name(text: str, roots: Sequence[Path], *, also: Sequence[Path] = ()) -> 
     if not there and not Path(text).is_absolute() and ".." not in Path(text).parts:
         return not text.startswith("~")  # the name of a model or a chip
     return inside(path, (*roots, *also))
+
+
+def refused(text: str, roots: Sequence[Path], *, path: str | None = None) -> Mistake:
+    """A path that the page refuses, and how to let it be read.
+
+    Args:
+        text: The path, as it is asked for.
+        roots: Folders that may be read.
+        path: The key that names it.
+    """
+    return Mistake(
+        message=not_allowed(text, roots),
+        path=path,
+        value=text,
+        how_to_fix=message(
+            "allow_path",
+            "start the page with the folder that holds it: tuneplan serve --allow-path FOLDER",
+        ),
+    )
 
 
 def not_allowed(path: str, roots: Sequence[Path]) -> Message:

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from tuneplan.access.guard import OutsideAllowed
-from tuneplan.access.roots import not_allowed
+from tuneplan.access.roots import refused
 from tuneplan.errors import InputError, MissingExtra, Mistake, TuneplanError
 from tuneplan.frozen import dataclass
 from tuneplan.language import message
@@ -58,7 +58,7 @@ def failed(error: Exception) -> Answered:
     if isinstance(error, NoAnswer):
         return Answered(mistakes=error.mistakes, status=NOT_NOW)
     if isinstance(error, OutsideAllowed):
-        mistake = Mistake(message=not_allowed(str(error.filename), ()), value=str(error.filename))
+        mistake = refused(str(error.filename), ())
         return Answered(mistakes=(mistake,), status=USER_INPUT)
     if isinstance(error, InputError | MissingExtra):
         return Answered(mistakes=error.mistakes, status=USER_INPUT)

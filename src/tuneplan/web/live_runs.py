@@ -14,8 +14,8 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 
-from tuneplan.access.roots import may_name, not_allowed
-from tuneplan.errors import InvalidRequest, Mistake
+from tuneplan.access.roots import may_name, refused
+from tuneplan.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from tuneplan.contract.watched import WatchAnswer
@@ -99,7 +99,5 @@ def run_path(form: Form) -> Path:
     said = form.text("run")
     path = Path(form.base_path) / Path(said).expanduser() if "~" not in said else Path(said)
     if "://" in said or not may_name(str(path), form.roots):
-        raise InvalidRequest(
-            [Mistake(message=not_allowed(said, form.roots), path="run", value=said)]
-        )
+        raise InvalidRequest([refused(said, form.roots, path="run")])
     return path

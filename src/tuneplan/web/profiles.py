@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tuneplan.access.roots import may_name, not_allowed
+from tuneplan.access.roots import may_name, refused
 from tuneplan.errors import InputError, InvalidRequest, Mistake
 from tuneplan.language import message
 
@@ -68,12 +68,7 @@ def keep_profile(form: Form, world: World) -> Form:
 def _of_paths(paths: Sequence[str], form: Form, world: World) -> DataProfile:
     outside = [path for path in paths if not may_name(path, form.roots)]
     if outside:
-        raise InvalidRequest(
-            [
-                Mistake(message=not_allowed(path, form.roots), path="data.path", value=path)
-                for path in outside
-            ]
-        )
+        raise InvalidRequest([refused(path, form.roots, path="data.path") for path in outside])
     found = [str(Path(form.base_path) / Path(path).expanduser()) for path in paths]
     key = (*_stamps(found), *_counting(form).items())
     known: DataProfile | None = world.known.get(key)
@@ -101,8 +96,7 @@ def _placed(field: str, form: Form) -> str:
 
     said = form.text(field)
     if not may_name(said, form.roots):
-        refused = not_allowed(said, form.roots)
-        raise InvalidRequest([Mistake(message=refused, path=field, value=said)])
+        raise InvalidRequest([refused(said, form.roots, path=field)])
     named = said and len(said) < _LONGEST_NAME
     return beside(Path(form.base_path), said) if named else said
 

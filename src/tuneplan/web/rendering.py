@@ -79,6 +79,7 @@ def page(
         .render(
             **_answered(view, form, answer, sections, mistakes),
             groups=shown_groups(view, form, world, answer=answer, mistakes=mistakes),
+            asks_after=_asks_after(view),
             navigation=[
                 (one.title(), form.address(one.name), one.name == view.name) for one in views
             ],
@@ -90,6 +91,12 @@ def page(
             version=__version__,
         )
     )
+
+
+def _asks_after(view: View) -> str:
+    """Name of the field that the button follows: the last that is sent; blank for the end."""
+    sent = [one.name for one in view.fields if view.posts and one.kind in ("area", "file")]
+    return sent[-1] if sent else ""
 
 
 def fragment(

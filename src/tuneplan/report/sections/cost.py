@@ -17,7 +17,7 @@ from tuneplan.report.amounts import (
 from tuneplan.report.dates import date_text
 from tuneplan.report.estimate import no_cost
 from tuneplan.report.labels import cost_item_label, per_label
-from tuneplan.report.sections.time import run_scale
+from tuneplan.report.sections.time import if_it_fitted, run_scale
 from tuneplan.report.verdict import age_days
 from tuneplan.report.view import Block, Fact, Facts, Paragraph, Section
 from tuneplan.units import HOUR_S
@@ -72,6 +72,7 @@ def cost_section(answer: EstimateBody, as_of: str | None) -> Section:
     if cost is None:
         blocks.append(Paragraph(text=say("The run") + ": " + no_cost(answer), tone="quiet"))
     else:
+        blocks += if_it_fitted(answer)
         blocks.append(Facts(title=say("The bill"), rows=tuple(_bill(answer, cost, as_of))))
     rest = tuple(_rest(answer))
     if rest:

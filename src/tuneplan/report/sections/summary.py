@@ -49,9 +49,14 @@ def _verdict(answer: EstimateBody, as_of: str | None, cards: int) -> Iterator[Pa
         return
     if fit is not None:
         yield Paragraph(text=fit_sentence(fit), tone=fit.verdict)
-    if fit is None or fit.verdict != "does_not_fit":
+    if _runs(answer):
         for sentence in run_sentences(answer, as_of):
             yield Paragraph(text=sentence)
+
+
+def _runs(answer: EstimateBody) -> bool:
+    """Whether duration and cost say anything: what does not fit has none."""
+    return not isinstance(answer.fit, Fit) or answer.fit.verdict != "does_not_fit"
 
 
 def _tiles(answer: EstimateBody) -> Iterator[Fact]:
@@ -68,6 +73,8 @@ def _tiles(answer: EstimateBody) -> Iterator[Fact]:
             cell=gib_cell(need, formula="{memory.needed}"),
             remark=say("of {capacity}", capacity=gib_cell(fit.capacity_bytes).text),
         )
+    if not _runs(answer):
+        return
     if time is not None and time.total_s is not None:
         cell = duration_range_cell(time.total_s, same="time.total")
         yield Fact(name=say("Duration"), cell=cell)
@@ -93,7 +100,7 @@ def _tiles(answer: EstimateBody) -> Iterator[Fact]:
 
 def _intervals(answer: EstimateBody) -> Chart | None:
     """Duration and cost as ranges, under each other, each on an axis of its own."""
-    panels = list(_panels(answer))
+    panels = list(_panels(answer)) if _runs(answer) else []
     if not panels:
         return None
     return Chart(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tuneplan.contract.answers import EstimateBody, Time
+from tuneplan.contract.answers import EstimateBody, Fit, Time
 from tuneplan.contract.parts import Range
 from tuneplan.language import say, translate
 from tuneplan.report.amounts import (
@@ -30,10 +30,19 @@ def time_section(answer: EstimateBody) -> Section:
     if time is None:
         blocks.append(Paragraph(text=say("unknown without an accelerator"), tone="quiet"))
     else:
+        blocks += if_it_fitted(answer)
         if time.total_s is not None:
             blocks += [_run(answer, time), Paragraph(text=_no_sum(), tone="quiet")]
         blocks += [_rates(time), _terms(time)]
     return Section(name="time", title=say("Time"), blocks=tuple(blocks))
+
+
+def if_it_fitted(answer: EstimateBody) -> tuple[Paragraph, ...]:
+    """What stands over figures of a run that cannot be made."""
+    if not isinstance(answer.fit, Fit) or answer.fit.verdict != "does_not_fit":
+        return ()
+    text = say("It does not fit: these are the figures that it would have if it did.")
+    return (Paragraph(text=text, tone="quiet"),)
 
 
 def _no_sum() -> str:

@@ -1,4 +1,5 @@
-// Files that are dropped anywhere on the page go to the box for files, and are sent.
+// Files that are dropped anywhere on the page go to the box for files, and are sent; so are files
+// that are chosen beside the form's fields and a text that is pasted into the empty box.
 "use strict";
 (() => {
   const box = () => document.querySelector("main input[type=file]") ?? document.querySelector("#form input[type=file]");
@@ -23,5 +24,16 @@
       if (input.multiple || kept.files.length === 0) kept.items.add(file);
     input.files = kept.files;
     input.form.requestSubmit();
+  });
+
+  const sending = document.querySelector("#form[hx-post]");
+  sending?.addEventListener("paste", ({ target }) => {
+    if (!target.matches("textarea") || target.value.trim()) return;
+    setTimeout(() => {
+      if (target.value.trim()) sending.requestSubmit();
+    });
+  });
+  sending?.addEventListener("change", ({ target }) => {
+    if (target.matches("[type=file]") && target.files.length) sending.requestSubmit();
   });
 })();
