@@ -1,6 +1,7 @@
 """Fit in a real browser."""
 
 import pytest
+from playwright.sync_api import Route
 
 from web.asking import JOB
 from web.browsing import LANGUAGES, NARROW, WIDE, Journeys, drawn
@@ -29,6 +30,19 @@ def test_a_slider_changes_the_answer_and_the_address(journey: Journeys) -> None:
         assert page.locator("#micro_batch").input_value() == "128"
         assert page.locator("#summary").inner_text() != before
         assert page.locator("#said").inner_text() == page.locator("#summary p").first.inner_text()
+
+
+def test_what_takes_longer_is_said_to_be_on_its_way(journey: Journeys) -> None:
+    with journey(f"/fit?{JOB}") as page:
+        held: list[Route] = []
+        page.route("**/fit?*", lambda route: held.append(route))
+        page.locator("#method").select_option("full")
+        working = page.locator("#working")
+        working.wait_for()
+        assert working.inner_text() == "Working …"
+        held[0].continue_()
+        working.wait_for(state="hidden")
+        assert page.locator("#answer[aria-busy]").count() == 0
 
 
 def test_a_mistake_is_told_beside_its_field_and_goes_again(journey: Journeys) -> None:

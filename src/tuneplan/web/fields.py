@@ -155,14 +155,15 @@ FIELDS: Final = (
     Field(
         name="total_tokens",
         key="data.total_tokens",
-        label=lambda: say("or tokens in all"),
+        label=lambda: say("Tokens in all"),
+        hint=lambda: say("instead of samples and their tokens"),
         kind="number",
         group="data",
     ),
     Field(
         name="data",
         key="data.path",
-        label=lambda: say("or files of samples"),
+        label=lambda: say("Files of samples"),
         hint=lambda: say("in a folder that the page may read"),
         group="data",
         many=True,

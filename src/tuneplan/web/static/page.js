@@ -86,8 +86,20 @@
     settleAll();
   };
 
+  // What takes longer than a moment is said to be on its way.
+  const working = document.getElementById("working");
+  let saying = 0;
   document.addEventListener("htmx:beforeRequest", (event) => {
-    if (event.detail.target?.id === "answer") event.detail.target.setAttribute("aria-busy", "true");
+    if (event.detail.target?.id !== "answer") return;
+    event.detail.target.setAttribute("aria-busy", "true");
+    clearTimeout(saying);
+    saying = setTimeout(() => (working.textContent = working.dataset.text), PATIENCE_MS);
+  });
+  document.addEventListener("htmx:afterRequest", (event) => {
+    if (event.detail.target?.id !== "answer") return;
+    clearTimeout(saying);
+    working.textContent = "";
+    document.getElementById("answer")?.removeAttribute("aria-busy");
   });
   document.addEventListener("htmx:afterSwap", (event) => {
     if (event.detail.target?.id !== "answer") return;
