@@ -70,6 +70,9 @@ demo: $(VENV)/for-demo
 	@echo
 	@echo "==> What to run it on: tuneplan plan examples/support_chat.yaml"
 	@$(BIN)/tuneplan plan examples/support_chat.yaml
+	@echo
+	@echo "==> Your own: $(BIN)/tuneplan plan --model MODEL --data FILE; or once in this shell:" \
+		"source $(BIN)/activate, then tuneplan without its folder"
 
 # --- checks ---------------------------------------------------------------------------------------
 

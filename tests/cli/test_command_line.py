@@ -321,3 +321,19 @@ def in_a_shell(command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["/bin/sh", "-c", command], capture_output=True, text=True, check=False, env=environment
     )
+
+
+@pytest.mark.parametrize("flag", ["--accelerator", "--gpu"])
+def test_an_accelerator_may_be_named_with_its_count(flag: str) -> None:
+    words = ("--model", "7B", "--method", "qlora", "--json")
+    answer = json.loads(command_line("estimate", *words, flag, "RTX 4090:2").stdout)
+    assert answer["hardware"]["count"] == 2
+    answer = json.loads(command_line("estimate", *words, flag, "L4:4x2").stdout)
+    assert answer["hardware"]["count"] == 8
+
+
+@pytest.mark.parametrize("more", [("--gpu", "L40S:4"), ("--gpu", "L40S"), ("--count", "4")])
+def test_several_counts_behind_names_of_accelerators_are_refused(more: tuple[str, str]) -> None:
+    refused = command_line("plan", "--model", "7B", "--gpu", "RTX 4090:2", *more)
+    assert refused.returncode == 2
+    assert "--count" in refused.stderr

@@ -11,6 +11,7 @@ from diagnosis.lint_cases import (
     FIRES,
     LONG_LENGTHS,
     NOW,
+    ON_8,
     SILENT,
     SOUND,
     T4,
@@ -122,3 +123,13 @@ def test_rules_that_compare_are_those_that_look_at_another_configuration() -> No
     for name, cases in FIRES.items():
         alone = [findings(name, replace(one, variants={})) for one in cases]
         assert any(alone) or RULES[name].compares, name
+
+
+def test_gpu_hours_of_a_short_run_have_digits_enough_to_differ() -> None:
+    # 2 cards for 250 s are 0.139 GPU-hours, 1 card for 370 s is 0.103: rounded to 0.1, both alike
+    short = variant("fewer_cards", {"hardware.accelerators_per_node": 1}, total_s=370.0,
+                    accelerator_hours=370 / 3600)  # fmt: skip
+    now = replace(NOW, total_s=250.0, accelerator_hours=500 / 3600)
+    (finding,) = findings("more_cards", case(parallelism=ON_8, now=now, variants=[short]))
+    assert "0.139 GPU-hours" in str(finding.message)
+    assert "0.103:" in str(finding.message)

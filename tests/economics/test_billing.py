@@ -152,3 +152,11 @@ def test_currencies_are_compared_by_a_dated_rate_only() -> None:
 def test_cards_that_cost_nothing_compare_in_any_currency() -> None:
     free = cost_of(offer(usd(0), on_hand=True), num_accelerators=1, hours=exactly(5))
     assert compare([free], currency="TWD").ranked[0][1].likely == twd(0)
+
+
+@pytest.mark.parametrize(
+    ("amount", "shown"), [("1.482177315675", "1.48 USD"), ("12345", "12,345.00 USD"),
+                          ("0.00123", "0.0012 USD"), ("-2.5", "-2.50 USD")]
+)  # fmt: skip
+def test_an_amount_prints_as_people_write_it(amount: str, shown: str) -> None:
+    assert str(Money(amount=Decimal(amount), currency="USD")) == shown

@@ -313,3 +313,20 @@ def test_a_misspelt_adapter_is_one_mistake() -> None:
     with pytest.raises(InvalidRequest) as raised:
         axolotl("adapter: qlorra", "load_in_4bit: true", "lora_r: 8")
     assert [mistake.path for mistake in raised.value.mistakes] == ["adapter"]
+
+
+@pytest.mark.parametrize(
+    ("packing", "of_evaluation", "fate", "words"),
+    [
+        ("true", "false", Fate.NOT_CARRIED, "packed as those of training"),
+        ("true", "true", Fate.IRRELEVANT, "as it is where it is left out"),
+        ("false", "false", Fate.IRRELEVANT, "as it is where it is left out"),
+        ("false", "true", Fate.NOT_CARRIED, "forward passes over held-out rows"),
+    ],
+)
+def test_held_out_rows_are_packed_as_those_of_training_unless_a_key_says_else(
+    packing: str, of_evaluation: str, fate: Fate, words: str
+) -> None:
+    found = axolotl(f"sample_packing: {packing}", f"eval_sample_packing: {of_evaluation}")
+    (key,) = (one for one in found.with_fate(fate) if one.path == "eval_sample_packing")
+    assert words in str(key.why)

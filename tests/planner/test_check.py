@@ -278,3 +278,13 @@ def test_megatron_splits_matrices_over_more_cards_and_keeps_the_batch() -> None:
     settings = changes["tensor_2"].settings
     assert settings["training.gradient_accumulation_steps"] == 8
     assert settings["parallelism.tensor"] == 2
+
+
+def test_where_it_does_not_fit_what_asks_for_less_comes_first() -> None:
+    for job in (JOBS[1], JOBS[1] | {"method": "lora", "training": {
+            "per_device_train_batch_size": 4, "max_length": 2048}}):  # fmt: skip
+        check = checked(job)
+        assert not outcome_of(check.estimate).fits
+        prices = [one.change.price for one in check.best_changes if one.outcome.fits]
+        assert prices
+        assert prices == sorted(prices)

@@ -174,3 +174,20 @@ def test_a_file_that_another_one_names_is_read_and_its_lines_are_its_own(tmp_pat
         "zero_optimization.stage",
         4,
     )
+
+
+def test_a_cap_on_rows_is_told_where_the_files_given_count_whole(tmp_path: Path) -> None:
+    path, rows = tmp_path / "train.yaml", tmp_path / "rows.jsonl"
+    path.write_text(
+        "model_name_or_path: Qwen/Qwen2.5-7B\nstage: sft\nfinetuning_type: lora\n"
+        "dataset: ours\nmax_samples: 100\ntemplate: qwen\n"
+    )
+    rows.write_text('{"text": "a"}\n')
+    for said, words in (
+        ({"data.path": str(rows)}, "counted whole"),
+        ({"data.num_samples": 100, "data.mean_tokens": 600}, "the data that you state"),
+    ):
+        imported = read_configuration(path, overrides=said).imported
+        assert imported is not None
+        (key,) = (one for one in imported.with_fate(Fate.NOT_CARRIED) if one.path == "max_samples")
+        assert words in str(key.why)

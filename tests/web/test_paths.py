@@ -143,3 +143,10 @@ def test_where_the_server_was_started_is_no_folder_that_may_be_read(folders, mon
     monkeypatch.syspath_prepend(str(other))  # as ``python -m`` does
     assert not inside(other / "config.json", own_roots())
     assert inside(Path(json.__file__), own_roots())
+
+
+def test_a_refused_path_names_the_way_to_allow_it(folders) -> None:
+    name = str(folders[1] / "chat.jsonl")
+    answered = client().get("/api/fit", params={**BASE, "set": f"data.path={name}"})
+    assert _refused(answered)
+    assert "tuneplan serve --allow-path" in answered.json()["errors"][0]["how_to_fix"]

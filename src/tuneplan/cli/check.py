@@ -34,7 +34,7 @@ def command(ctx: click.Context, /, config: str, **options: Any) -> None:
 
     CONFIG is the configuration of a framework (LLaMA-Factory, Axolotl, TRL, torchtune, LitGPT,
     ms-swift, DeepSpeed, Accelerate, ...), a launch script, or a job file; - is standard input.
-    Files that it points to are read too. Flags go before the file.
+    Files that it points to are read too. Flags win over the file.
     """
     from tuneplan.planner.check import check_configuration
     from tuneplan.planner.importing import read_configuration

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from tuneplan.cli import completing
-from tuneplan.cli.options import JobRequest, plain, refuse_blank
-from tuneplan.language import say, sentence
+from tuneplan.cli.options import JobRequest, gpu_keys, plain, refuse_blank
+from tuneplan.language import sentence
 
 if TYPE_CHECKING:
     from tuneplan.planner.importing import Configuration
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-_GPU: Final = re.compile(r"(?P<name>.+?)(?::(?P<count>\d{1,5})(?:x(?P<nodes>\d{1,5}))?)?")
 _MODEL: Final = sentence("Model, where the configuration names none or another is meant.")
 _DATA: Final = sentence("Files or folders of samples; data sets that are only named are not here.")
 
@@ -72,32 +70,12 @@ def flags_of(options: Mapping[str, Any]) -> dict[str, Any]:
     return flags
 
 
-def gpu_keys(text: str) -> dict[str, Any]:
-    """Keys of ``NAME``, ``NAME:COUNT`` or ``NAME:COUNTxNODES``.
-
-    Raises:
-        BadParameter: It is none of these.
-    """
-    match = _GPU.fullmatch(text)
-    counts = [match["count"], match["nodes"]] if match else []
-    if match is None or ":" in match["name"] or any(one and int(one) == 0 for one in counts):
-        told = say("--gpu: {text} is not a name with a count, such as H100:8", text=text)
-        raise click.BadParameter(told)
-    flags: dict[str, Any] = {"hardware.accelerator": match["name"].strip()}
-    if match["count"]:
-        flags["hardware.accelerators_per_node"] = int(match["count"])
-    if match["nodes"]:
-        flags["hardware.num_nodes"] = int(match["nodes"])
-    return flags
-
-
-def configuration_of(job: JobRequest, gpu: str | None = None) -> Configuration:
+def configuration_of(job: JobRequest) -> Configuration:
     """The job file or foreign configuration with the flags laid over it, or the flags alone."""
     from tuneplan.contract.reading import load_job
     from tuneplan.planner.importing import Configuration, read_configuration
 
-    refuse_blank("--gpu", gpu)
-    flags = {**job.overrides, **(gpu_keys(gpu.strip()) if gpu else {})}
+    flags = dict(job.overrides)
     if job.source is None:
         stated = load_job(None, overrides=flags, set_=job.settings)
         return Configuration(job=stated, imported=None, files=())

@@ -15,6 +15,7 @@ from tuneplan.cli.options import (
     JobRequest,
     answer_options,
     engine_options,
+    gpu_keys,
     language_option,
     refuse_blank,
 )
@@ -80,6 +81,9 @@ def command() -> None:
 )
 @click.option(
     "--accelerator",
+    "--gpu",
+    "accelerator",
+    metavar="NAME[:COUNT]",
     shell_complete=completing.accelerators,
     help="The job's accelerator, where no file says it.",
 )
@@ -139,6 +143,7 @@ def profile(
     for flag, value in (("--model", model), ("--tokenizer", tokenizer), ("--job", job_file)):
         refuse_blank(flag, value)
     flags = {"model": model, "method": method, "hardware.accelerator": accelerator}
+    flags |= gpu_keys(accelerator.strip()) if accelerator else {}
     job = _job(job_file, flags, settings, files)
     with progress_bar() as progress:
         found = profile_data(

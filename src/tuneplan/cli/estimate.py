@@ -39,7 +39,7 @@ def command(
     """Whether one configuration fits, how fast it is and what it costs.
 
     JOB is a job file (YAML, JSON or TOML; - is standard input). It may be left out and given as
-    flags; flags go before the file.
+    flags; flags win over the file.
     """
     from tuneplan.planner.estimate import estimate_job
     from tuneplan.report.estimate import estimate_text

@@ -7,7 +7,7 @@ import click
 from tuneplan.cli import completing
 from tuneplan.cli.answering import show, today
 from tuneplan.cli.commands import SpokenCommand
-from tuneplan.cli.options import answer_options, refuse_blank
+from tuneplan.cli.options import answer_options, gpu_keys, refuse_blank
 
 
 @click.command("learn", cls=SpokenCommand)
@@ -49,7 +49,6 @@ def command(
     """
     from contextlib import ExitStack
 
-    from tuneplan.cli.configurations import gpu_keys
     from tuneplan.planner.estimate import estimate_job
     from tuneplan.planner.importing import read_configuration
     from tuneplan.planner.learning import learn

@@ -22,17 +22,9 @@ from tuneplan.language import say
     shell_complete=completing.files,
     help="Log of the run that failed; - is standard input.",
 )
-@click.option(
-    "--gpu",
-    metavar="NAME[:COUNT]",
-    shell_complete=completing.accelerators,
-    help="Accelerator and how many a machine has: H100:8; H100:8x2 is two machines of 8.",
-)
 @all_option
 @answer_options
-def command(
-    job: JobRequest, *, log: str | None, gpu: str | None, full: bool, as_json: bool
-) -> None:
+def command(job: JobRequest, *, log: str | None, full: bool, as_json: bool) -> None:
     """What ran out of memory, and the fixes in the order of what they cost on this job.
 
     JOB is a job file, the configuration of a framework or a launch script. With --log FILE the
@@ -51,8 +43,8 @@ def command(
         raise click.UsageError(say("only one of the job and the log can be standard input"))
     day = today()
     read = read_log(*read_log_file(log)) if log is not None else None
-    if job.given or gpu is not None:
-        configuration = configuration_of(job, gpu)
+    if job.given:
+        configuration = configuration_of(job)
         sources = sources_for(configuration.job, today=day)
         diagnosis = diagnose(configuration, sources, log=read)
     elif read is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -11,7 +12,7 @@ import click
 
 from tuneplan.cli import completing
 from tuneplan.frozen import dataclass
-from tuneplan.language import LANGUAGES, language_of_environment, message, sentence
+from tuneplan.language import LANGUAGES, language_of_environment, message, say, sentence
 
 if TYPE_CHECKING:
     from tuneplan.spec.stated import StatedJob
@@ -33,7 +34,7 @@ _FLAGS: Final = (
     (
         "--accelerator",
         "hardware.accelerator",
-        sentence("Catalogue name or alias; several = a choice."),
+        sentence("Catalogue name or alias, also NAME:COUNT (H100:8); several = a choice."),
     ),
     (
         "--count",
@@ -56,6 +57,9 @@ _COMPLETED: Final = {
     "--data": completing.files,
 }
 _SEVERAL: Final = ("--method", "--accelerator", "--count", "--data")
+_SPELLINGS: Final = {"--accelerator": ("--accelerator", "--gpu", "accelerator")}
+_GPU: Final = re.compile(r"(?P<name>.+?)(?::(?P<count>\d{1,5})(?:x(?P<nodes>\d{1,5}))?)?")
+_GPU_KEYS: Final = ("hardware.accelerators_per_node", "hardware.num_nodes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +102,7 @@ def job_options(function: Command) -> Command:
         for flag, key, _ in _FLAGS:
             refuse_blank(flag, flags[key])
         overrides = {key: plain(value) for key, value in flags.items() if value not in (None, ())}
+        overrides |= _counted(overrides)
         request = JobRequest(source=source, overrides=overrides, settings=settings)
         return function(*positional, job=request, **values)
 
@@ -111,11 +116,55 @@ def job_options(function: Command) -> Command:
     )(gather)
     for flag, _, text in reversed(_FLAGS):
         wrapped = click.option(
-            flag, multiple=flag in _SEVERAL, help=text, shell_complete=_COMPLETED.get(flag)
+            *_SPELLINGS.get(flag, (flag,)),
+            multiple=flag in _SEVERAL,
+            help=text,
+            shell_complete=_COMPLETED.get(flag),
         )(wrapped)
     return click.argument(  # type: ignore[no-any-return]
         "job", required=False, metavar="[JOB]", shell_complete=completing.files
     )(wrapped)
+
+
+def gpu_keys(text: str) -> dict[str, Any]:
+    """Keys of ``NAME``, ``NAME:COUNT`` or ``NAME:COUNTxNODES``.
+
+    Raises:
+        BadParameter: It is none of these.
+    """
+    match = _GPU.fullmatch(text)
+    counts = [match["count"], match["nodes"]] if match else []
+    if match is None or ":" in match["name"] or any(one and int(one) == 0 for one in counts):
+        told = say("--gpu: {text} is not a name with a count, such as H100:8", text=text)
+        raise click.BadParameter(told)
+    flags: dict[str, Any] = {"hardware.accelerator": match["name"].strip()}
+    return flags | {key: int(one) for key, one in zip(_GPU_KEYS, counts, strict=True) if one}
+
+
+def _counted(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """What ``NAME:COUNT`` says of accelerators: their names, and the count that all share.
+
+    Raises:
+        BadParameter: They have different counts, or ``--count`` says another.
+    """
+    said = overrides.get("hardware.accelerator")
+    names = said if isinstance(said, list) else [said]
+    if not any(isinstance(one, str) and ":" in one for one in names):
+        return {}
+    each = [gpu_keys(str(one)) for one in names]
+    counts = [{key: value for key, value in one.items() if key in _GPU_KEYS} for one in each]
+    shared = counts[0]
+    if any(one != shared for one in counts) or any(
+        overrides.get(key, value) != value for key, value in shared.items()
+    ):
+        told = message(
+            "gpu_counts_differ",
+            "one count goes for all accelerators: name them without, and state --count; several "
+            "are a choice (--count 1 --count 2)",
+        )
+        raise click.BadParameter(str(told))
+    found = [one["hardware.accelerator"] for one in each]
+    return {"hardware.accelerator": found if len(found) > 1 else found[0], **shared}
 
 
 def refuse_blank(flag: str, value: str | tuple[str, ...] | None) -> None:

@@ -32,7 +32,7 @@ def command(
     """The ranked plan: which accelerators, how many, which settings; hours and cost.
 
     JOB is a job file (YAML, JSON or TOML; - is standard input). It may be left out and given as
-    flags; flags go before the file. What it states is fixed, a list is a choice, a blank is
+    flags; flags win over the file. What it states is fixed, a list is a choice, a blank is
     searched. With --calibration own the figures before and after your own measurements stand side
     by side.
     """

@@ -16,7 +16,7 @@ import click
 from tuneplan.cli import completing
 from tuneplan.cli.answering import today
 from tuneplan.cli.commands import SpokenCommand
-from tuneplan.cli.options import answer_options, refuse_blank
+from tuneplan.cli.options import answer_options, gpu_keys, refuse_blank
 from tuneplan.cli.output import page, print_text
 from tuneplan.language import message, say
 
@@ -105,7 +105,6 @@ def command(
 def _planned(job: str | None, gpu: str | None) -> JobEstimate | None:
     if job is None:
         return None
-    from tuneplan.cli.configurations import gpu_keys
     from tuneplan.planner.estimate import estimate_job
     from tuneplan.planner.importing import read_configuration
     from tuneplan.planner.sources import sources_for

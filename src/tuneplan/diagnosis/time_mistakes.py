@@ -144,14 +144,14 @@ def more_cards(case: Case) -> Iterator[Finding]:
         keys=("hardware.accelerators_per_node", "hardware.num_nodes"),
         message=message(
             "lint_more_cards",
-            "{count} cards take {now} and {hours:,.1f} GPU-hours, {fewer} of them {then} and "
-            "{fewer_hours:,.1f}: more cards shorten the clock, not the GPU-hours",
+            "{count} cards take {now} and {hours} GPU-hours, {fewer} of them {then} and "
+            "{fewer_hours}: more cards shorten the clock, not the GPU-hours",
             count=case.ranks,
             now=format_duration(now.total_s),
-            hours=now.accelerator_hours,
+            hours=_hours(now.accelerator_hours),
             fewer=fewer,
             then=format_duration(then.total_s),
-            fewer_hours=then.accelerator_hours,
+            fewer_hours=_hours(then.accelerator_hours),
         ),
         evidence={
             "accelerators": case.ranks,
@@ -169,3 +169,8 @@ def more_cards(case: Case) -> Iterator[Finding]:
             share=1 - then.accelerator_hours / now.accelerator_hours,
         ),
     )
+
+
+def _hours(hours: float) -> str:
+    """GPU-hours with three digits that count, so that two of a short run differ."""
+    return f"{hours:#.3g}" if hours < 100 else f"{hours:,.0f}"

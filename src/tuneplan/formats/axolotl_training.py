@@ -140,6 +140,7 @@ def _packing(carrier: Carrier) -> None:
         carrier.carry("max_packed_sequence_len", ("training.packing", packing))
     if packing is not None:
         carrier.carry("sample_packing", ("training.packing", packing))
+    _evaluation_packing(carrier, packed=packing is True)
     flattened = carrier.value("batch_flattening")
     if not packing:
         if typed.flag(carrier, "pad_to_sequence_len"):
@@ -150,6 +151,25 @@ def _packing(carrier: Carrier) -> None:
             carrier.carry("batch_flattening", ("training.padding", "none"))
     off = message("padding_settled", "rows are packed to their full length, or padded as usual")
     carrier.irrelevant(("pad_to_sequence_len", "group_by_length", "batch_flattening"), off)
+
+
+def _evaluation_packing(carrier: Carrier, *, packed: bool) -> None:
+    """Whether held-out rows are packed: as those of training, where no key says it.
+
+    axolotl ``utils/schemas/validation.py``, ``check_eval_packing``: with ``sample_packing`` a key
+    that is left out is set to true.
+    """
+    written = carrier.value("eval_sample_packing")
+    if packed and written is False:
+        unlike = message(
+            "evaluation_unpacked",
+            "left out, the evaluation's rows would be packed as those of training are, and so they "
+            "are counted: single rows take longer",
+        )
+        carrier.not_carried(("eval_sample_packing",), unlike)
+    elif written is packed:
+        alike = message("evaluation_packed_alike", "as it is where it is left out")
+        carrier.irrelevant(("eval_sample_packing",), alike)
 
 
 def _checkpointing(carrier: Carrier) -> None:

@@ -52,7 +52,8 @@ def best_changes(
 ) -> tuple[BestChange, ...]:
     """At most three, the best first.
 
-    Where the job does not surely fit with the head-room that is wanted: what makes it fit, the
+    Where the job does not surely fit with the head-room that is wanted: what makes it fit, what
+    asks for nothing first, then the host's work, another method, other hardware; of these the
     least loss of time first. Where it fits: what saves most of what the job's goal counts.
 
     Args:
@@ -121,15 +122,21 @@ def _saved_hours(now: Outcome, then: Outcome) -> float:
 def _by_memory(
     tried: Iterable[TriedChange], now: Outcome, headroom: float
 ) -> Iterator[TriedChange]:
-    """First what gives the head-room, then what makes it fit, then what saves most memory."""
+    """First what gives the head-room, then what makes it fit, then what saves most memory.
 
-    def place(one: TriedChange) -> tuple[int, int, float, str]:
+    What asks for less comes first (``Price``); to a job that does not fit, one change that just
+    makes it fit is as good as one that leaves head-room too.
+    """
+
+    def place(one: TriedChange) -> tuple[int, int, int, int, float, str]:
         then = one.outcome
         enough = 0 if then.fits and then.keeps(headroom) else 1 if then.fits else 2
         loss = -(_saved_time(now, then) or 0.0)
         if enough == 2 or now.free_fraction is None:
-            return 2, 0, then.peak_bytes, one.change.name
-        return enough, one.change.note is not None, loss, one.change.name
+            return 2, 0, 0, 0, then.peak_bytes, one.change.name
+        solved = enough if now.fits else 0
+        noted = one.change.note is not None
+        return solved, one.change.price, enough, noted, loss, one.change.name
 
     saving = [one for one in tried if 1 - one.outcome.peak_bytes / now.peak_bytes >= _WORTH_SAYING]
     return iter(sorted(saving, key=place))

@@ -26,7 +26,7 @@ from tuneplan.formats.reading import (
 )
 from tuneplan.formats.registry import FORMATS, format_named, recognised
 from tuneplan.frozen import dataclass
-from tuneplan.language import message
+from tuneplan.language import Message, message
 from tuneplan.planner.configuration import Configuration as Configuration
 from tuneplan.planner.configuration import origins_of
 from tuneplan.spec.answer import Notice
@@ -173,6 +173,12 @@ DATA_STATED: Final = message(
     "data_stated", "the data set is not here: the data that you state stand for it"
 )
 
+DATA_COUNTED_WHOLE: Final = message(
+    "data_counted_whole",
+    "it cuts each data set to so many rows, but the data that you give are counted whole: give "
+    "files of so many rows, or data.num_samples with data.mean_tokens",
+)
+
 
 def _with_stated_data(imported: Imported, job: StatedJob) -> Imported:
     """Flags have said what the data are: no key asks for it any more."""
@@ -180,12 +186,18 @@ def _with_stated_data(imported: Imported, job: StatedJob) -> Imported:
     if not job.data.given or (isinstance(own, Mapping) and own.get("path")):
         return imported
     keys = tuple(
-        replace(key, why=DATA_STATED)
+        replace(key, why=_data_reason(key.why.code, job))
         if key.why is not None and key.why.code in _DATA_ASKED_FOR
         else key
         for key in imported.keys
     )
     return replace(imported, keys=keys)
+
+
+def _data_reason(code: str, job: StatedJob) -> Message:
+    """Why a key about data says nothing of the job; files that are given count whole."""
+    counts_whole = code == "samples_cut" and (job.data.path or job.data.profile)
+    return DATA_COUNTED_WHOLE if counts_whole else DATA_STATED
 
 
 def _named(mistake: Mistake, imported: Imported) -> Mistake:

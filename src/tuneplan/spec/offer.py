@@ -11,10 +11,17 @@ from tuneplan.frozen import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Money:
-    """An exact amount; rounded only in ``report``."""
+    """An exact amount; rounded only in ``report``, and where it is printed."""
 
     amount: Decimal
     currency: str  # ISO 4217
+
+    def __str__(self) -> str:
+        """As a person would print it: ``1.48 USD``; below one cent, two digits that count."""
+        shown = (
+            f"{self.amount:,.2f}" if abs(self.amount) >= Decimal("0.01") else f"{self.amount:.2g}"
+        )
+        return f"{shown} {self.currency}"
 
     def __add__(self, other: Money) -> Money:
         if self.currency != other.currency:
