@@ -111,7 +111,15 @@ def _parse(text: str | float, units: dict[str, float] | dict[str, int], kind: st
     }[kind]
     match = _QUANTITY.match(text) if isinstance(text, str) else None
     number = float(match["number"].replace("_", "").replace(",", "")) if match else math.inf
-    if match is None or match["unit"] is None or number > _MOST:
+    if match is not None and number > _MOST:
+        raise InvalidQuantity(
+            message(
+                "absurd_quantity",
+                "{value!r} makes no sense here: it must be more than nothing and real",
+                value=text,
+            )
+        )
+    if match is None or match["unit"] is None:
         raise InvalidQuantity(
             message(
                 "quantity_without_unit",
