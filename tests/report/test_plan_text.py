@@ -1,12 +1,15 @@
 """What a plan says of its entries, and of what it rejected."""
 
+from decimal import Decimal
 from typing import Any
 
 import sample_answers
 from tuneplan.contract.answers import PlanAnswer, Rejected, Rejection
+from tuneplan.contract.parts import money_decimals
 from tuneplan.report.labels import cards_text
 from tuneplan.report.page import Page
 from tuneplan.report.plan import plan_text
+from tuneplan.spec.offer import Money
 
 CARDS = {
     "hardware.accelerator": "NVIDIA L4",
@@ -99,3 +102,9 @@ def test_without_a_price_card_hours_order_the_plans() -> None:
     assert "fewest card-hours first" in text
     assert "so no cost is known" in text
     assert "cheapest" not in text
+
+
+def test_small_costs_are_compared_with_three_digits() -> None:
+    digits = {"0.004321": 5, "0.0123456": 4, "0.35": 3, "1.5": 2, "12345": 2, "0": 2}
+    for amount, decimals in digits.items():
+        assert money_decimals(Money(amount=Decimal(amount), currency="USD")) == decimals

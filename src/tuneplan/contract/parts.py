@@ -156,6 +156,13 @@ def money_model(money: offer.Money, *, decimals: int = 2) -> Money:
     return Money(amount=f"{amount:f}", currency=money.currency)
 
 
+def money_decimals(money: offer.Money) -> int:
+    """Decimals of an amount that is compared: cents, of small sums three significant digits."""
+    if not money.amount:
+        return 2
+    return min(8, max(2, 2 - money.amount.adjusted()))
+
+
 def notice_model(notice: core.Notice) -> Notice:
     """A warning, its sentence in the current language."""
     return Notice(

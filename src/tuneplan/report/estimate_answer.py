@@ -30,6 +30,7 @@ from tuneplan.contract.parts import (
     Notice,
     Range,
     assumption_model,
+    money_decimals,
     money_model,
     notice_model,
     range_model,
@@ -259,11 +260,12 @@ def offer_model(offer: CoreOffer) -> Offer:
 
 
 def money_range_model(amount: CoreMoneyRange) -> MoneyRange:
-    """A range of money, to the cent."""
+    """A range of money, to the cent; below 1 so fine that the likely amount has three digits."""
+    decimals = money_decimals(amount.likely)
     return MoneyRange(
-        low=money_model(amount.low),
-        likely=money_model(amount.likely),
-        high=money_model(amount.high),
+        low=money_model(amount.low, decimals=decimals),
+        likely=money_model(amount.likely, decimals=decimals),
+        high=money_model(amount.high, decimals=decimals),
     )
 
 

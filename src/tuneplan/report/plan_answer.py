@@ -14,7 +14,7 @@ from tuneplan.contract.answers import (
     header,
 )
 from tuneplan.contract.job_document import job_document
-from tuneplan.contract.parts import assumption_model, money_model
+from tuneplan.contract.parts import assumption_model, money_decimals, money_model
 from tuneplan.contract.plain_json import json_value
 from tuneplan.planner.plan import Entry, Plan
 from tuneplan.report.estimate_answer import (
@@ -46,7 +46,9 @@ def plan_answer(plan: Plan, *, as_of: str) -> PlanAnswer:
                 id=one.id,
                 settings=json_value(one.settings),
                 total_s=one.total_s,
-                cost=None if one.cost is None else money_model(one.cost),
+                cost=None
+                if one.cost is None
+                else money_model(one.cost, decimals=money_decimals(one.cost)),
                 headroom_fraction=one.headroom_fraction,
             )
             for one in plan.front
