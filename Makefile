@@ -126,8 +126,8 @@ docs: $(VENV)/for-tests
 # Pages and golden reports show the layout of the newest click and rich; what the extras trace, pilot,
 # ray and mcp bring has ranges of its own. Old releases beside new ones warn. All else must hold.
 LOWEST_EXTRAS := tokens,logs,report,schedule,prices,watch
-NOT_LOWEST := tests/tracing tests/piloting/test_pilot.py tests/piloting/test_training.py \
-	tests/piloting/test_callback.py tests/piloting/test_matrix.py tests/tokens/test_ray.py tests/agents \
+NOT_LOWEST := tests/tracing tests/piloting/test_pilot.py tests/piloting/test_alone.py \
+	tests/piloting/test_matrix.py tests/tokens/test_ray.py tests/agents \
 	tests/logs/test_real_runs.py tests/house/test_site.py \
 	$(shell grep -lrE "web.browsing|schemathesis" tests/web --include='test_*.py')
 

@@ -63,7 +63,7 @@ def paths(value: Any, start: str = "") -> list[str]:
 @pytest.mark.parametrize("name", JOBS)
 def test_every_computed_figure_can_be_explained(name: str) -> None:
     answer = estimate_answer(estimate(name), as_of=DAY).model_dump(mode="json")
-    told = {"job", "software", "assumptions", "warnings", "hardware", "lint"}
+    told = {"job", "software", "assumptions", "warnings", "hardware", "lint", "timeline"}
     head = {"schema_version", "tuneplan_version", "command", "as_of", "language"}
     figures = paths({key: value for key, value in answer.items() if key not in told | head})
     no_figure = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gettext
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from languages.pseudo import PseudoLanguage, english
 from tuneplan import language
 from tuneplan.cli.commands import COMMANDS
 from tuneplan.cli.main import run
+from tuneplan.report import tensor_labels
 from tuneplan.web.views import views
 from web.asking import JOB, client
 
@@ -52,7 +54,7 @@ NO_SENTENCES = re.compile(
 
 
 @pytest.fixture(autouse=True)
-def wide_letters(monkeypatch: pytest.MonkeyPatch) -> None:
+def wide_letters(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     pseudo = PseudoLanguage()
     monkeypatch.setitem(language._translations, "zh-TW", pseudo)
     # click asks the standard library, by a domain of the process.
@@ -63,6 +65,9 @@ def wide_letters(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("COLUMNS", "160")
+    tensor_labels._label.cache_clear()  # of a language that is another one here
+    yield
+    tensor_labels._label.cache_clear()
 
 
 def bypasses(text: str) -> list[str]:
