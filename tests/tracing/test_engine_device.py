@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from torch import library
 
 from tuneplan.tracing.device import fake_device, fake_mode
 from tuneplan.tracing.one_kernel import BACKWARDS, FORWARDS
@@ -162,7 +163,7 @@ def test_the_gradient_of_an_embedding_sums_in_single_precision(
 
 
 def test_operations_from_other_libraries_are_noted_by_name() -> None:
-    @torch.library.custom_op("tests::doubled", mutates_args=())
+    @library.custom_op("tests::doubled", mutates_args=())
     def doubled(given: torch.Tensor) -> torch.Tensor:
         return given * 2
 

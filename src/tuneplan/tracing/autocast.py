@@ -41,11 +41,11 @@ _libraries: list[Any] = []
 @cache
 def install_autocast() -> None:
     """Register the rules on the device, once a process."""
-    import torch
+    from torch import library
 
-    every = torch.library.Library("_", "IMPL", "AutocastPrivateUse1")
-    every.fallback(torch.library.fallthrough_kernel)
-    aten = torch.library.Library("aten", "IMPL", "AutocastPrivateUse1")
+    every = library.Library("_", "IMPL", "AutocastPrivateUse1")
+    every.fallback(library.fallthrough_kernel)
+    aten = library.Library("aten", "IMPL", "AutocastPrivateUse1")
     for names, rule in (
         (LOWER_PRECISION, _to_half),
         (FLOAT32, _to_float32),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import torch
+from torch import library
 
 # Kernels without a formula for their own gradient: let through to the device.
 BACKWARDS: Final = ("silu_backward", "mish_backward")
@@ -20,10 +21,10 @@ _libraries: list[Any] = []
 
 def install_one_kernel() -> None:
     """Register them on the device; once a process."""
-    above = torch.library.Library("aten", "IMPL", "AutogradPrivateUse1")
-    below = torch.library.Library("aten", "IMPL", "PrivateUse1")
+    above = library.Library("aten", "IMPL", "AutogradPrivateUse1")
+    below = library.Library("aten", "IMPL", "PrivateUse1")
     for name in BACKWARDS:
-        above.impl(name, torch.library.fallthrough_kernel)
+        above.impl(name, library.fallthrough_kernel)
     for name in FORWARDS:
         if hasattr(torch.ops.aten, name):
             below.impl(name, _never_run)
